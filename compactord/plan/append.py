@@ -3,9 +3,9 @@
 In bucketed tables only neighbours in arrival order are rewritten, so that rows keep their order
 (BucketedAppendCompactManager.java). Tables without buckets: compactord.plan.append.
 
-Differences from Java, so that planning after each commit comes to an end and needs no history:
+Differences from Java, so that planning after each commit ends and needs no history:
 
-- A task has at least two files, whatever `compaction.min.file-num` says: Java's tasks fail below.
+- A task has at least two files regardless of `compaction.min.file-num`: Java's tasks fail below.
 - A task without an expected gain is not picked. Outputs are assumed to have the target size, the
   last one the remainder. For neighbours in a bucket gain means fewer files, otherwise fewer small
   files. With a small-file ratio of at most 1 only buckets can differ, where Java would rewrite
@@ -15,19 +15,19 @@ Differences from Java, so that planning after each commit comes to an end and ne
 - A bucket without deletion vectors is picked as if the table could have none; Java rewrites it at
   each full compaction.
 
-`final` names outputs of the running command that count as full whatever their size
+`final` names outputs of the running command that count as full at any size
 (`PlanRequest.final`): the command ends even if the writer closes files early.
 
 Counted on columns, as a partition may have very many small files; only files of a task that is
-asked for become objects. As AppendCompactCoordinator.java but for what compactord.plan.append says
-of all append tables, and:
+read become objects. Agrees with AppendCompactCoordinator.java except for the differences above,
+and:
 
 - A coordinator's age, counted in rounds, becomes the age of the files.
 - A full compaction, which Java's coordinator does not have, takes every file below the target size.
 - Files of one size are in the order of their sequence numbers and names; Java's is a hash set's.
 
-Files whose deletion vectors are in one index file go into one task: whoever rewrites one of them
-replaces the index file. Each task is due at once, also one of a single file. What it writes has no
+Files whose deletion vectors are in one index file go into one task, since rewriting one of them
+replaces the index file. Each task is due at once, even with a single file. Its output has no
 vectors, so repeating ends.
 """
 
@@ -61,10 +61,10 @@ def pick_bucketed(
     *,
     final: Set[str] = frozenset(),
 ) -> tuple[tuple[DataFile, ...], ...]:
-    """Groups of `compaction.min.file-num` neighbours whose rewriting is a gain, in arrival order.
+    """Groups of `compaction.min.file-num` neighbours that gain from a rewrite, in arrival order.
 
     A window moves over the files and drops its first file while it holds twice the target size.
-    The first pick is the one that Java makes, which makes one at a time; the others follow it.
+    The first pick is the one that Java makes, which makes one at a time; further picks follow it.
     """
     wanted = max(2, options.min_file_num)
     picks: list[tuple[DataFile, ...]] = []
@@ -89,7 +89,7 @@ def pick_bucketed_full(
     final: Set[str] = frozenset(),
     with_deleted: Collection[str] = (),
 ) -> tuple[tuple[DataFile, ...], ...]:
-    """All files of a bucket from one on that is small or in `with_deleted`, in arrival order.
+    """All files of a bucket from the first that is small or in `with_deleted`, in arrival order.
 
     `with_deleted` are names of files that have deletion vectors. Without any, only if there are at
     least three and most are small. With `compaction.force-rewrite-all-files` all files. Files
@@ -122,7 +122,7 @@ def in_arrival_order(files: Iterable[DataFile]) -> list[DataFile]:
     """By smallest sequence number.
 
     All outputs of one Java task start with the same number; creation time and the counter at the
-    end of their names, which have one prefix, tell their order.
+    end of their names, which have one prefix, decide their order.
     """
     return sorted(
         files,
@@ -149,7 +149,7 @@ def _leaves_fewer_files(
 
 
 def leaves_fewer_small(options: CompactionOptions, count: int, size_bytes: int) -> bool:
-    """Whether files of so many bytes, `count` of them small, are fewer small ones if rewritten."""
+    """Whether rewriting files of `size_bytes`, `count` of them small, leaves fewer small ones."""
     target, small = max(1, options.target_file_size), options.small_file_size
     full_count, last_bytes = divmod(size_bytes, target)
     small_after = (full_count if target < small else 0) + (0 < last_bytes < small)
@@ -161,7 +161,7 @@ _LARGEST = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Files to rewrite into larger ones: those from one place to before another, in that order."""
+    """Files to rewrite into larger ones: from one place to before another, in that order."""
 
     start: int
     stop: int
@@ -170,7 +170,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedCompactions(Sequence[Compaction]):
-    """One for each of `bins`, made of `files` when it is asked for."""
+    """One compaction for each of `bins`, made from `files` on access."""
 
     files: FilesBySize
     bins: tuple[Bin, ...]
@@ -199,14 +199,14 @@ class PackedCompactions(Sequence[Compaction]):
     __hash__ = None  # type: ignore[assignment]
 
     def followed_by(self, other: PackedCompactions) -> PackedCompactions:
-        """All of both, which are of one bucket and share no file."""
+        """The compactions of both, which are of one bucket and share no file."""
         behind = len(self.files)
         moved = (Bin(one.start + behind, one.stop + behind, one.reason) for one in other.bins)
         return PackedCompactions(self.files.followed_by(other.files), (*self.bins, *moved))
 
     @property
     def taken(self) -> Mask:
-        """Which of `files` are in a bin."""
+        """A mask of the `files` that are in a bin."""
         taken = np.zeros(len(self.files), np.bool_)
         for one in self.bins:
             taken[one.start : one.stop] = True
@@ -223,10 +223,10 @@ def pack_unaware(
 ) -> tuple[PackedCompactions, int]:
     """Small files of one partition in bins of at least twice the target size, smallest first.
 
-    And how many small files are left for later.
+    Also returns how many small files are left for later.
 
     Files that do not fill a bin become a task if there are `compaction.min.file-num` of them, or if
-    at least two were created more than `wait_ms` ago (None: never). `now_local_ms` is on the clock
+    at least two are older than `wait_ms`, unless that is None. `now_local_ms` is on the clock
     of creation times. A file without a creation time counts as having waited, and so does one whose
     creation time is more than `wait_ms` in the future: the clock was set back, its age is unknown.
     """
@@ -274,9 +274,9 @@ def pack_unaware_full(
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """Where full bins begin and end, and what is left behind them, which may be nothing.
+    """The bounds of full bins, and the remaining files, if any.
 
-    `weights` are those of all files before each place: their bytes, and `cost` for each.
+    `weights` are cumulative before each place: bytes, and `cost` for each file.
     """
 
     bounds: list[tuple[int, int]]
@@ -296,7 +296,7 @@ def _filled(files: FilesBySize, options: CompactionOptions) -> _Filled:
         options.target_file_size * 2,
     )
     count = len(sizes)
-    # An option may be the largest number that there is; Python's numbers have no end.
+    # An option may be the largest number of its type; Python's numbers are unbounded.
     largest = max(abs(int(sizes[0])), abs(int(sizes[-1])), abs(cost)) if count else 0
     number = np.int64 if largest < _LARGEST // (2 * count + 2) else object
     weights = np.zeros(count + 1, number)
@@ -333,8 +333,8 @@ def pack_deleted(
 ) -> PackedCompactions:
     """Files that have vectors, in bins of at least twice the target size, smallest index first.
 
-    Those that are small, or of whose rows more than `compaction.delete-ratio-threshold` or an
-    unknown number are deleted; all if it `is_full`.
+    Takes small files and files with more than `compaction.delete-ratio-threshold` or an
+    unknown number of deleted rows; all files if `is_full`.
     """
     reason = CompactReason.APPEND_FULL if is_full else CompactReason.DELETED_ROWS
     having = files.only(vectors.keys())

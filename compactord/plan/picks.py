@@ -3,19 +3,19 @@
 A full pick is CompactStrategy.pickFullCompaction. A pick of either kind takes the runs of all
 levels up to its output and no others, so what is left is older than what it makes.
 
-Level 0: each file is a run of its own, newest first. Each level above is one run of files with
+Level 0 has each file as a run by itself, newest first. Each level above is one run of files with
 disjoint key ranges in key order. All planning on primary-key tables starts with these runs.
 
-A key then may have records on several levels above 0: parts of its state, or records of which the
-lowest one counts and the others are not marked as deleted. Readers who merge no levels see each.
+A key then may have records on several levels above level 0, as parts of its state, or records where
+only the lowest counts, the rest not marked as deleted. Readers who merge no levels see each.
 Before anything else is compacted, one merge of all levels above 0 makes one record of them.
-What is on the highest of these levels hides nothing, so files there need no look.
+The highest of these levels hides no records, so files there need no lookup.
 
-A merge of parts has to take in every record of a key. One of whole states has to take the one of
-the lowest level, which has the others in it; where a state is one of the records, both come to the
-same. So of whole states beside parts only that can be merged. In tables whose rows are marked, a
-delete that came while others were on two levels has marked one of them and is gone: what readers
-see again since then stays.
+A merge of parts must include every record of a key. A merge of whole states must include the
+record of the lowest level, which contains the rest; if a state is one of the records, both are
+equivalent. So if whole states exist next to parts, only the latter merge is possible. In tables
+with deletion vectors, a delete that arrived while records were on two levels has marked only one of
+them and is then dropped: rows that readers see again since then remain.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def pick_full(
     with_deleted: Collection[str] = (),
     reason: CompactReason = CompactReason.FULL,
 ) -> Pick | None:
-    """All runs, or None when they already are one run on the highest level.
+    """All runs, or None if they already are one run on the highest level.
 
-    With `force_rewrite` such a run is picked nevertheless, and without it those of its files that
+    With `force_rewrite` such a run is picked nevertheless, and without it only its files that
     have expired records or are named in `with_deleted`, which have deletion vectors; in either case
     without files named in `final`. The pick's reason then is FORCED_REWRITE, EXPIRED_RECORDS if any
     has such, or DELETED_ROWS: each file is rewritten on its own.
@@ -93,7 +93,7 @@ def pick_full(
 def last_full_compaction_ms(files: Iterable[DataFile], options: CompactionOptions) -> int | None:
     """An estimate of the last full compaction: the newest file on the *configured* highest level.
 
-    The clock is that of creation times: local wall-clock milliseconds. An upgraded file keeps its
+    Its clock is that for creation times: local wall-clock milliseconds. An upgraded file keeps its
     creation time, so a full compaction that only upgraded looks older than it is; a caller that
     remembers the true time uses the later of both.
     """
@@ -155,7 +155,7 @@ def _level_run(level: int, files: list[DataFile], key_of: KeyOf) -> SortedRun:
         if not minimum > previous_max:
             raise FormatError(
                 file.file_name,
-                f"key range overlaps that of {previous.file_name} on level {level}, "
+                f"key range overlaps with {previous.file_name} on level {level}, "
                 "where files must be disjoint",
             )
     return SortedRun(level=level, files=tuple(file for _, _, file in keyed))
@@ -166,29 +166,29 @@ def holds_parts(
 ) -> bool:
     """Whether states of keys are spread over levels, by files that have one of these schemas.
 
-    `is_one_record`: the state of a key is one of its records. Raises `FormatError` where it is not,
-    and whole states lie beside parts: nobody knows which parts they have in them.
+    `is_one_record`: the state of a key is one of its records. Raises `FormatError` if it is not,
+    and whole states exist next to parts: it is unknown which parts they contain.
     """
     middle = [file for run in runs if 0 < run.level < runs[-1].level for file in run.files]
     parts = [file for file in middle if file.schema_id in partial_schemas]
     if parts and len(parts) < len(middle) and not is_one_record:
         raise FormatError(
             parts[0].file_name,
-            "it was compacted while the table did not look keys up, others of its bucket while it "
-            "did: which rows they hold together cannot be told",
+            "it was compacted while the table did not look keys up, other files of its bucket were "
+            "compacted while it did: the rows that they hold together are unknown",
         )
     return bool(parts)
 
 
 def is_from_before(files: Iterable[DataFile], schemas: Set[int]) -> bool:
-    """Whether levels above 0 are merged into one first: some file of these schemas hides others."""
+    """Whether levels above 0 are merged into one first: a file of these schemas hides others."""
     above = [file for file in files if file.level > 0]
     highest = max((file.level for file in above), default=0)
     return any(file.level < highest and file.schema_id in schemas for file in above)
 
 
 def begins_text(options: CompactionOptions) -> str:
-    """What levels of before are merged for, of a table."""
+    """The reason why a table's older levels are merged first."""
     does = "looks up what keys have above"
     if options.lookup is not None and options.lookup.marks:
         does = "marks rows that others replace (deletion-vectors.enabled)"

@@ -1,4 +1,4 @@
-"""From picked files to actions: which are merged together, which only change their level.
+"""Turns picked files into actions: merges, and changes of level.
 
 Files are first grouped into sections whose key ranges do not touch (IntervalPartition.java). Then
 neighbouring sections and small single files are rewritten together; large single files only change
@@ -19,12 +19,12 @@ from compactord.plan.picks import KeyOf, Pick, never_expired
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRules:
-    """What decides between rewriting and upgrading.
+    """Rules that decide between rewriting and upgrading.
 
     `max_level` is the highest level in effect, `small_file_size` in bytes. With `force_rewrite`
-    nothing is upgraded except files named in `final`. No file with expired records is upgraded:
-    a service meets its own files again long after it made them. `drop_deletes` and `changelog` are
-    those of the actions. `lookup` None: nothing is looked up; else in the runs `above`. Files with
+    only files named in `final` are upgraded. No file with expired records is upgraded:
+    a service meets its own files again long after it made them. `drop_deletes` and `changelog`
+    apply to the actions. `lookup` is for the runs `above`, or None without lookup. Files with
     `unmarked_schemas` on a level above 0 count as not looked up, so none of level 0 becomes one.
     """
 
@@ -40,7 +40,7 @@ class ActionRules:
     unmarked_schemas: Set[int] = frozenset()
 
     def rewrite(self, key_of: KeyOf, *sections: Section, drops: bool = True) -> Rewrite:
-        """The action that merges these sections; `drops` False: and keeps retracts."""
+        """The action that merges these sections; without `drops` it keeps retracts."""
         found = Rewrite(
             sections=sections,
             drop_deletes=self.drop_deletes and drops,
@@ -59,7 +59,7 @@ class ActionRules:
         )
 
     def upgrade(self, file: DataFile, key_of: KeyOf) -> Upgrade:
-        """The action that changes the level of the file, and tells of it what there is to tell."""
+        """The action that changes the file's level, with its changelog if required."""
         lookup = self.lookup
         if lookup is None or file.level or not (lookup.changelog or lookup.marks):
             return Upgrade(file=file, changelog=self.changelog)
@@ -73,7 +73,7 @@ class ActionRules:
         )
 
     def _overlapping(self, files: Sequence[DataFile], key_of: KeyOf) -> tuple[SortedRun, ...]:
-        """Of the runs above the files that may have a key of theirs."""
+        """The runs above the files that may have one of their keys."""
         ranges = [file.key_range(key_of) for file in files]
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         found = []
@@ -110,7 +110,7 @@ def interval_partition(files: Iterable[DataFile], key_of: KeyOf) -> tuple[Sectio
 
 
 def cut_actions(pick: Pick, key_of: KeyOf, rules: ActionRules) -> tuple[Rewrite | Upgrade, ...]:
-    """The actions for a picked unit, in key order; files that stay as they are appear in none."""
+    """The actions for a picked unit, in key order; unchanged files appear in none."""
     actions: list[Rewrite | Upgrade] = []
     pending: list[Section] = []
     for section in interval_partition(pick.files, key_of):
@@ -119,7 +119,7 @@ def cut_actions(pick: Pick, key_of: KeyOf, rules: ActionRules) -> tuple[Rewrite 
             continue
         for file in section.runs[0].files:
             if file.file_size < rules.small_file_size:
-                pending.append(_alone(file))
+                pending.append(_section_of(file))
             else:
                 actions += _flush(pending, pick.output_level, key_of, rules)
                 pending = []
@@ -133,7 +133,7 @@ def rewrite_each(
 ) -> tuple[Rewrite, ...]:
     """One rewrite per file, in key order (FileRewriteCompactTask.java)."""
     ordered = sorted(files, key=lambda file: file.key_range(key_of)[0])
-    return tuple(rules.rewrite(key_of, _alone(file)) for file in ordered)
+    return tuple(rules.rewrite(key_of, _section_of(file)) for file in ordered)
 
 
 def _flush(
@@ -150,21 +150,21 @@ def _flush(
 def _lift(
     file: DataFile, output_level: int, key_of: KeyOf, rules: ActionRules
 ) -> list[Rewrite | Upgrade]:
-    """Upgrade, unless the file must be rewritten or is on its level already."""
+    """Upgrades, unless the file must be rewritten or is on its level already."""
     if (
         # On the highest level readers need no deletions.
         (output_level == rules.max_level and _may_hold_deletes(file))
         or (rules.force_rewrite and file.file_name not in rules.final)
         or rules.is_expired(file)
     ):
-        return [rules.rewrite(key_of, _alone(file))]
+        return [rules.rewrite(key_of, _section_of(file))]
     if file.level == output_level:
         return []
     if file.level == 0 and output_level < rules.max_level and _lacks_above(rules, file):
-        # What its keys have above is to be part of it (LookupMergeTreeCompactRewriter.java), and
-        # once it is marked there, nothing is left to delete.
+        # It must merge the records above of its keys (LookupMergeTreeCompactRewriter.java);
+        # once they are marked there, no deletes remain.
         marks = rules.lookup is not None and rules.lookup.marks
-        return [rules.rewrite(key_of, _alone(file), drops=marks)]
+        return [rules.rewrite(key_of, _section_of(file), drops=marks)]
     return [rules.upgrade(file, key_of)]
 
 
@@ -174,7 +174,7 @@ def _may_hold_deletes(file: DataFile) -> bool:
 
 
 def _lacks_above(rules: ActionRules, file: DataFile) -> bool:
-    """Whether the file of level 0 cannot be one of a middle level as it is."""
+    """Whether the level-0 file cannot move to a middle level unchanged."""
     lookup = rules.lookup
     if lookup is None:
         return False
@@ -183,18 +183,18 @@ def _lacks_above(rules: ActionRules, file: DataFile) -> bool:
     return (lookup.ignores_deletes or lookup.marks) and _may_hold_deletes(file)
 
 
-def _alone(file: DataFile) -> Section:
+def _section_of(file: DataFile) -> Section:
     return Section(runs=(SortedRun(level=file.level, files=(file,)),))
 
 
 def _section(members: Sequence[tuple[Any, Any, DataFile]]) -> Section:
     _, maximum, file = members[0]
     if len(members) == 1:
-        return _alone(file)
+        return _section_of(file)
     queue = _RunQueue()
     queue.offer(_OpenRun(maximum, [file]))
     for minimum, maximum, file in members[1:]:
-        # If the run that ends first cannot take the file, none can.
+        # If the run that ends first cannot take the file, no run can.
         first = queue.poll()
         if minimum > first.last_key:
             first.last_key = maximum
@@ -216,7 +216,7 @@ class _OpenRun:
 class _RunQueue:
     """A binary heap by last key that moves items exactly as java.util.PriorityQueue does.
 
-    heapq leaves another order of the array, and callers depend on that order.
+    heapq would order the array differently, and callers depend on that order.
     """
 
     items: list[_OpenRun] = field(default_factory=list)

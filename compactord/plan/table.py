@@ -3,14 +3,14 @@
 Each bucket is planned by itself. A command repeats plan, execute, commit until the plan is
 empty. This ends unless writers are faster, because each decision leaves less to do:
 
-- a minor pick lowers a bucket's run count or lifts its only level-0 run; a run that is alone on the
+- a minor pick lowers a bucket's run count or lifts its only level-0 run; a single run on the
   highest level is never picked;
-- a full pick leaves one run on the highest level, or none, where nothing is picked;
+- a full pick leaves one run on the highest level, or none, and then there is no pick;
 - an append pick leaves fewer candidates than it takes (compactord.plan.append, unaware).
 
-Only `compaction.force-rewrite-all-files`, and records that go on expiring, have no such end: the
-command passes the names of its own outputs (`PlanRequest.final`), and these are not rewritten again
-for such a reason alone. A later command rewrites them.
+Only `compaction.force-rewrite-all-files`, and records that continue to expire, have no such end:
+the command passes the names of its own outputs (`PlanRequest.final`), which are not rewritten again
+for such a reason only. A later command rewrites them.
 
 Planning makes Python objects of a bucket's files. With a million files, most of them in buckets
 without work, that is the expensive part, so a few sums per bucket first rule out most buckets. The
@@ -74,7 +74,7 @@ _OF_SINGLE_FILES = (
     CompactReason.DELETED_ROWS,
 )
 
-# What is planned as a whole. Partitions without buckets may have too many files for objects.
+# The unit of planning. Partitions without buckets may have too many files for objects.
 PlannedFiles = BucketFiles | FilesBySize
 
 
@@ -90,23 +90,23 @@ class Strategy(enum.Enum):
 
 
 def never_late(bucket: BucketId) -> bool:
-    """Where nothing bounds how long rows wait."""
+    """For tables without a limit on the wait of rows."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """All that planning depends on besides the files.
+    """All inputs of planning besides the files.
 
     `pick` is the rule of minor picks from runs. `now_local_ms` is local wall-clock as if it were
     UTC, the clock of creation times and off-peak hours. `append_wait_ms` is how long a few small
-    files of a table without buckets may wait (None: for ever). `delta_commits_due` are buckets
-    of a table with a primary key whose full compaction is due under MINOR, too. `is_late` tells
-    that rows have waited so long for what makes them visible that it is due. `last_full_ms` holds
+    files of a table without buckets may wait, None for no limit. `delta_commits_due` are buckets
+    of a table with a primary key whose full compaction is due even under MINOR. `is_late`: rows
+    have waited long enough that the compaction that makes them visible is due. `last_full_ms` holds
     full compactions that the caller remembers, on a clock of its own that shows `steady_ms` now.
-    `final` names files made by the running command, whatever their size. `resting` are partitions
+    `final` names files made by the running command, of any size. `resting` are partitions
     that are skipped for now.
-    `is_expired` tells by statistics that a file has expired records. `vectors_of` are the deletion
+    `is_expired`: a file has expired records by its statistics. `vectors_of` are the deletion
     vectors of a bucket, by data file. `partial_schemas`: files that have one of these may hold a
     part of the states of their keys. `unmarked_schemas`: what they replace may be unmarked.
     `triggers` are those of minor picks, in their order.
@@ -134,11 +134,11 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketPlan:
-    """Decisions on one bucket, which share no file, and remarks for people.
+    """Decisions on one bucket, which share no file, and remarks for operators.
 
-    `compactions` of a table without buckets are `PackedCompactions`: made when they are asked for.
-    `rest`: there would be decisions if the bucket's partition were not skipped. `damage` says why
-    nothing can be decided, and what to do; empty for a sound bucket.
+    `compactions` of a table without buckets are `PackedCompactions`: made on access.
+    `rest`: there would be decisions if the bucket's partition were not skipped. `damage` is
+    why the bucket cannot be planned, and what to do; empty for a sound bucket.
     """
 
     bucket: BucketId
@@ -149,7 +149,7 @@ class BucketPlan:
 
 
 def one_round(plans: Iterable[BucketPlan], request: PlanRequest) -> Iterator[BucketPlan]:
-    """The plans of buckets, one at a time, including those without any decision or remark.
+    """The plans of buckets, one at a time, including empty ones.
 
     On a table without buckets a round ends once `compaction.file-num-limit` files are taken; the
     next round plans the rest.
@@ -164,16 +164,16 @@ def one_round(plans: Iterable[BucketPlan], request: PlanRequest) -> Iterator[Buc
 
 
 def plan_bucket(bucket: PlannedFiles, request: PlanRequest) -> BucketPlan:
-    """What to compact in one bucket. The order of `bucket.files` has no influence.
+    """The plan of one bucket. The order of `bucket.files` has no influence.
 
-    `FilesBySize` are those of a partition without buckets.
+    `FilesBySize` is for a partition without buckets.
 
     Raises `FormatError` for files that cannot be on one level together and `UsageError` for options
     that Paimon refuses.
     """
     vectors = request.vectors_of(bucket.bucket)
     if not request.final.isdisjoint(vectors):
-        # What has been deleted since is another reason to rewrite it.
+        # Rows deleted since are another reason to rewrite it.
         request = replace(request, final=request.final - vectors.keys())
     if isinstance(bucket, FilesBySize):
         plan = _plan_unaware(bucket, request, vectors)
@@ -190,7 +190,7 @@ def plan_bucket(bucket: PlannedFiles, request: PlanRequest) -> BucketPlan:
 
 
 def _why_full(bucket: BucketId, request: PlanRequest) -> CompactReason | None:
-    """Why a bucket of a table with a primary key is compacted fully; None: it is not."""
+    """Why a bucket of a table with a primary key is compacted fully, or None."""
     if request.strategy is Strategy.FULL:
         return CompactReason.FULL
     if bucket in request.delta_commits_due:
@@ -228,7 +228,7 @@ def _plan_merge(
             reason=why_full,
         )
     elif len(runs) == 1 and runs[0].level == num_levels - 1:
-        # When size amplification is below zero or overflows, Java picks such a run again for ever.
+        # When size amplification is below zero or overflows, Java picks such a run again forever.
         pick = None
     else:
         if _has_waited(runs, request) or request.is_late(bucket.bucket):
@@ -253,14 +253,14 @@ def _plan_merge(
 
 
 def _has_waited(runs: Sequence[SortedRun], request: PlanRequest) -> bool:
-    """Whether a file has been on level 0 for as long as it may."""
+    """Whether a file has reached its limit of time on level 0."""
     lookup = request.options.lookup
     if lookup is None or lookup.wait_ms is None:
         return False
     due_ms = request.now_local_ms - lookup.wait_ms
     created = [file.creation_time_ms for run in runs if run.level == 0 for file in run.files]
     now_ms = request.now_local_ms
-    # What comes from the future has waited for nobody knows how long.
+    # Timestamps in the future: age unknown, treat as due.
     return any(ms is None or not due_ms < ms <= now_ms for ms in created)
 
 
@@ -279,10 +279,10 @@ def _merge_compaction(
         force_rewrite=request.options.force_rewrite_all_files,
         final=request.final,
         is_expired=request.is_expired,
-        # Deletions can be dropped where no older files are below the output, and where the rows
+        # Deletions can be dropped if no older files are below the output, and if the rows
         # that they delete are marked.
         drop_deletes=pick.output_level != 0 and (marks or pick.output_level >= runs[-1].level),
-        # Of the levels in effect, where Java takes those of the option and tells nothing.
+        # Uses the levels in effect; Java uses the option's and writes no changelog.
         changelog=request.options.full_changelog and pick.output_level == num_levels - 1,
         lookup=lookup,
         above=[run for run in runs if run.level > pick.output_level],
@@ -303,7 +303,7 @@ def _merge_compaction(
 
 
 def _last_full_ms(bucket: BucketFiles, request: PlanRequest) -> int | None:
-    """The later of the time that the files imply and the one that is remembered; None: not asked.
+    """The later of the time that the files imply and the remembered one, or None if not needed.
 
     Files whose creation time is more than `compaction.optimization-interval` in the future are
     ignored: a clock was or is wrong, and there would be no full compaction until that time.
@@ -373,7 +373,7 @@ def _plan_bucketed(
 
 
 def _within_limit(plan: BucketPlan, limit: int) -> tuple[BucketPlan, int]:
-    """The first compactions until `limit` files are taken, at least one; and how many they take."""
+    """The first compactions until `limit` files are taken, at least one; and their file count."""
     packed = plan.compactions
     if not isinstance(packed, PackedCompactions):
         return plan, 0
@@ -386,7 +386,7 @@ def _within_limit(plan: BucketPlan, limit: int) -> tuple[BucketPlan, int]:
     left = len(packed) - kept
     if not left:
         return plan, taken
-    note = f"{left} more tasks are left to the next round by compaction.file-num-limit"
+    note = f"{left} more tasks are deferred to the next round by compaction.file-num-limit"
     return replace(plan, compactions=packed[:kept], notes=(*plan.notes, note)), taken
 
 
@@ -407,9 +407,9 @@ def candidates(
     with_deleted: Iterable[BucketId] = (),
     lookup_begins: bool = False,
 ) -> Mask:
-    """True where a bucket may have a pick. Buckets whose delta commits are due: ask with FULL.
+    """True where a bucket may have a pick. Pass FULL for buckets whose delta commits are due.
 
-    `with_deleted` are those that have deletion vectors. `lookup_begins`: files may be from before
+    `with_deleted` are buckets with deletion vectors. `lookup_begins`: files may be from before
     the table looked up (`PlanRequest.partial_schemas`, `unmarked_schemas`).
     """
     is_full = strategy is Strategy.FULL
@@ -452,7 +452,7 @@ def _full_merges(summary: BucketSummaries, options: CompactionOptions) -> Mask:
     has_files = summary.file_count > 0
     if options.force_rewrite_all_files or options.record_expire is not None:
         return has_files
-    return has_files & ~_is_alone_on_top(summary, options)
+    return has_files & ~_is_one_top_run(summary, options)
 
 
 def _minor_merges(summary: BucketSummaries, options: CompactionOptions, triggers: Triggers) -> Mask:
@@ -462,7 +462,7 @@ def _minor_merges(summary: BucketSummaries, options: CompactionOptions, triggers
     return picked & (summary.run_count > 0) & ~_is_alone_on_top(summary, options)
 
 
-def _is_alone_on_top(summary: BucketSummaries, options: CompactionOptions) -> Mask:
+def _is_one_top_run(summary: BucketSummaries, options: CompactionOptions) -> Mask:
     top = np.maximum(summary.max_level, options.num_levels - 1)
     alone: Mask = (summary.run_count == 1) & (summary.max_level == top)
     return alone

@@ -1,7 +1,7 @@
 """Applies job outcomes to tables: finished compactions, failures, quarantine.
 
-Each thing that happens is told as an event (`ScheduledTable.tell`), which counts it. Nothing here
-decides what is done next.
+Each change is reported as an event (`ScheduledTable.tell`), which counts it. This module does not
+decide what happens next.
 
 Functions of the scheduler over one `ScheduledTable`. The table's other buckets go on.
 """
@@ -49,10 +49,10 @@ from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.table.jobs import CycleResult, InputsReplaced, Planned
 from compactord.text import redact_text
 
-# Quarantine a bucket after so many fruitless compactions in a row: writers commit faster than
+# Quarantine a bucket after this many fruitless compactions in a row: writers commit faster than
 # compactions of it, or it makes the engine die.
 FRUITLESS_MAX = 5
-# So many failures by a damaged file, each of which has read it twice, are told as a halt.
+# This many failures by a damaged file are shown as a halt; each has read the file twice.
 _DAMAGED_MAX = 2
 
 
@@ -100,7 +100,7 @@ def _put(
 
 
 def _halt_of(error: str, failures: int, retry: Retry) -> HaltReason | None:
-    """As which halt people are told of the bucket; None until it has failed often enough."""
+    """The halt reason shown for the bucket, or None until it has failed often enough."""
     if error == DataFileMissing.__name__:
         return HaltReason.DATA_FILE_MISSING
     if error == DataFileDamaged.__name__ and failures >= _DAMAGED_MAX:
@@ -111,10 +111,10 @@ def _halt_of(error: str, failures: int, retry: Retry) -> HaltReason | None:
 
 
 def quarantine_damaged(scheduled: ScheduledTable, planned: Planned, now_ms: int) -> None:
-    """Quarantine the buckets that could not be planned, and release those that now could.
+    """Quarantines buckets that could not be planned, and releases buckets that now could.
 
-    Each is told of once. It is no failure of the table: nothing else stops. Where other files of a
-    table without buckets fail, too, their pauses and their halt come first.
+    Each is reported once. It is no failure of the table: all other work goes on. If other files of
+    a table without buckets fail as well, their pauses and their halt take precedence.
     """
     damaged = {each.bucket for each in planned.damaged}
     for bucket in [b for b, known in scheduled.quarantined.items() if known.is_damaged]:
@@ -139,7 +139,7 @@ def quarantine_damaged(scheduled: ScheduledTable, planned: Planned, now_ms: int)
 
 
 def forget_quarantined(scheduled: ScheduledTable, planned: Planned, now_ms: int) -> None:
-    """Buckets that are gone, and those whose quarantine is over and that have nothing to do."""
+    """Forgets buckets without files, and idle buckets whose quarantine has ended."""
     for bucket in planned.emptied:
         scheduled.drops.pop(bucket, None)
     with scheduled.emits_halt_changes():
@@ -161,7 +161,7 @@ def _without_work(scheduled: ScheduledTable, planned: Planned, now_ms: int) -> l
 
 
 def pause_ms(backoff: Backoff, failures: int) -> int:
-    """How long to wait after so many failures in a row."""
+    """The pause after this many failures in a row."""
     return int(min(backoff.max_ms, backoff.min_ms * 2 ** min(failures - 1, 40)))
 
 
@@ -169,7 +169,7 @@ _RECENT_MAX = 200
 
 
 class Accounting:
-    """`recent` are the compactions that ended last, over all tables, the newest first."""
+    """Books outcomes. `recent` has the last ended compactions of all tables, newest first."""
 
     def __init__(self, retry: Retry) -> None:
         self.retry = retry
@@ -178,7 +178,7 @@ class Accounting:
     # -- compactions
 
     def settled(self, scheduled: ScheduledTable, cycle: CycleResult, now_ms: int) -> None:
-        """A cycle has dealt with the outcomes of the compactions that were handed to it."""
+        """Books a cycle that has dealt with the outcomes of the compactions passed to it."""
         records = {
             record.compaction_id: record for record in scheduled.with_status(Status.COMMITTING)
         }
@@ -186,10 +186,10 @@ class Accounting:
             del scheduled.compactions[compaction_id]
             failure = record.failure
             if failure is not None and failure.unreadable:
-                # The plan leaves these files out, or quarantines their bucket.
+                # The plan skips these files, or quarantines their bucket.
                 self.ended(record, Outcome.FAILED, failure.message, now_ms)
             elif is_undecided(failure):
-                self._inputs_gone(record, failure, cycle, now_ms)
+                self._inputs_unreadable(record, failure, cycle, now_ms)
         if cycle.in_commit and cycle.error is not None:
             scheduled.tell(events.CommitFailed(name=scheduled.name, error=cycle.error))
             for record in records.values():
@@ -236,25 +236,25 @@ class Accounting:
             record = records[compaction_id]
             bucket = record.pending.bucket
             known = scheduled.quarantined.get(bucket)
-            # One that began before another one of its bucket failed does not refute that failure.
-            # What a plan found a plan refutes.
+            # A compaction that began before another one of its bucket failed does not refute that
+            # failure. Only a plan refutes the finding of a plan.
             if known is not None and known.until_ms <= record.started_ms and not known.is_damaged:
                 with scheduled.emits_halt_changes():
                     del scheduled.quarantined[bucket]
             scheduled.drops.pop(bucket, None)
             scheduled.last_success_ms[record.pending.kind] = now_ms
             self.ended(record, Outcome.COMMITTED, "", now_ms)
-        # Last: a bucket that failed is told of as a halt, too.
+        # Last, because a failed bucket is shown as a halt as well.
         self._end_halt(scheduled, HaltEnd.COMMIT)
 
-    def _inputs_gone(
+    def _inputs_unreadable(
         self,
         record: CompactionRecord,
         failed: SubcompactionFailure,
         cycle: CycleResult,
         now_ms: int,
     ) -> None:
-        """Inputs could not be read: others replaced and expired them, or they are lost or damaged.
+        """Books unreadable inputs: another writer replaced and expired them, or they are damaged.
 
         If the cause is unknown, this does not count as a failure: the next attempt decides.
         """
@@ -278,12 +278,12 @@ class Accounting:
         dropped(record, text, self.retry, now_ms)
 
     def engine_died(self, record: CompactionRecord, why: str, now_ms: int) -> None:
-        """The engine died while the compaction was under way."""
+        """Books the death of the engine while the compaction was running."""
         text = f"the engine died {FRUITLESS_MAX} times while it was merged: {why}"
         dropped(record, text, self.retry, now_ms)
 
     def ended(self, record: CompactionRecord, outcome: Outcome, message: str, now_ms: int) -> None:
-        """A compaction that had been dispatched has ended."""
+        """Books the end of a dispatched compaction."""
         record.outcome = outcome
         view = _ended_compaction(record, outcome, message, now_ms)
         self.recent.appendleft(view)
@@ -294,8 +294,8 @@ class Accounting:
     def bucket_failed(self, record: CompactionRecord, failure: Failure, now_ms: int) -> None:
         """Quarantine the bucket and count a failure of the table.
 
-        A file that is gone or damaged, and a bucket that fails again and again, concern that bucket
-        alone: the table has others that can be compacted. It is halted when many of them fail, in a
+        A missing or damaged file, and a bucket that fails repeatedly, concern only that bucket:
+        the table has other buckets that can be compacted. It is halted when many of them fail in a
         row.
         """
         scheduled, bucket = record.table, record.pending.bucket
@@ -305,7 +305,7 @@ class Accounting:
         quarantine(record, failure, self.retry, now_ms)
 
     def _failed(self, scheduled: ScheduledTable, failure: Failure, now_ms: int) -> None:
-        """A compaction or a commit has failed for good; too many in a row halt the table."""
+        """Books a final failure of a compaction or commit; too many in a row halt the table."""
         scheduled.failures += 1
         if scheduled.failures >= self.retry.halt_after_consecutive_failures:
             why = failure_reason(failure.error), advice(failure.error)
@@ -314,7 +314,7 @@ class Accounting:
     def _poll_failed(self, scheduled: ScheduledTable, error: CompactordError, now_ms: int) -> None:
         scheduled.poll_failures += 1
         scheduled.next_poll_ms = now_ms + pause_ms(self.retry.backoff, scheduled.poll_failures)
-        # Stores and databases write into errors what they like.
+        # Stores and databases write arbitrary text into errors.
         message, why = redact_text(str(error)), halt_for(error)
         if why is None and scheduled.poll_failures >= self.retry.halt_after_consecutive_failures:
             why = HaltReason.REPEATED_FAILURES, advice(type(error).__name__)
@@ -332,9 +332,9 @@ class Accounting:
         message: str,
         now_ms: int,
     ) -> None:
-        """Halt the table; `why` is the reason and what to do.
+        """Halts the table; `why` is the reason and what to do.
 
-        A halt with the same end is replaced, and counts since then.
+        Replaces a halt with the same end, and counts from then.
         """
         known, (reason, action) = scheduled.halts.get(end), why
         match end:
@@ -360,7 +360,7 @@ class Accounting:
                 scheduled.next_try_ms = 0
 
     def acknowledge(self, scheduled: ScheduledTable) -> None:
-        """Resume a halted table at an operator's request; its failures are forgotten."""
+        """Resumes a halted table at an operator's request; its failures are forgotten."""
         scheduled.acknowledged_snapshots = scheduled.replaced_snapshots
         scheduled.halts.clear()
         scheduled.failures = scheduled.poll_failures = 0
@@ -370,7 +370,7 @@ class Accounting:
     # -- polls and maintenance
 
     def polled(self, scheduled: ScheduledTable, cycle: CycleResult, now_ms: int) -> None:
-        """Account for the table's status as a cycle has read it."""
+        """Books the table's status as a cycle has read it."""
         scheduled.info = cycle.info or scheduled.info
         if cycle.last_commit is not None and not scheduled.last_commit_ms:
             scheduled.last_commit_ms = cycle.last_commit.ended_ms
@@ -404,7 +404,7 @@ class Accounting:
         self._end_halt(scheduled, HaltEnd.CYCLE)
 
     def _take_in_losses(self, scheduled: ScheduledTable, cycle: CycleResult, now_ms: int) -> None:
-        """Snapshots of ours that were replaced, and what writers lost, may halt the table."""
+        """Halts the table for lost snapshots of ours, and for commits that writers lost."""
         for why in cycle.lost_snapshots:
             scheduled.tell(events.SnapshotLost(name=scheduled.name, why=why))
         scheduled.replaced_snapshots = max(scheduled.replaced_snapshots, cycle.replaced_snapshots)
@@ -421,7 +421,7 @@ class Accounting:
         missing = [each for each in cycle.lost_commits if each.outcome is LossOutcome.HALTED]
         if missing:
             action = (
-                "Get the rows back as deploy/runbooks/CompactordWriterCommitLost.md says, give all "
+                "Get the rows back as in deploy/runbooks/CompactordWriterCommitLost.md, give all "
                 "writers a lock, then reload or restart compactord."
             )
             why_halted, text = (HaltReason.UNSAFE_COMMIT, action), "; ".join(map(str, missing))
@@ -430,11 +430,11 @@ class Accounting:
     def maintained(
         self, scheduled: ScheduledTable, job: MaintenanceJob, seconds: float, round_: Round
     ) -> None:
-        """A round of maintenance has ended."""
+        """Books the end of a round of maintenance."""
         planned, first = scheduled.planned, round_.first_snapshot_id
         if first is not None and planned is not None:
-            # The next plan counts again; it may be far off, and by then others may have expired
-            # some.
+            # The next plan counts again; it may be far off, and another process may have expired
+            # some by then.
             kept = min(planned.shape.snapshots, planned.snapshot_id - first + 1)
             shape = replace(planned.shape, snapshots=max(0, kept))
             scheduled.planned = replace(planned, shape=shape)
@@ -444,7 +444,7 @@ class Accounting:
 
 
 def is_undecided(failure: SubcompactionFailure | None) -> TypeGuard[SubcompactionFailure]:
-    """Whether the next cycle decides: on the cause, or on files that cannot be read."""
+    """Whether the next cycle decides: about the cause, or about unreadable files."""
     if failure is None:
         return False
     kinds = (ObjectNotFound.__name__, DataFileDamaged.__name__)
@@ -459,7 +459,7 @@ def _ended_compaction(
     stats: tuple[RewriteStats, ...] = ()
     if isinstance(change, BucketChange):
         stats, after = record.in_flight.stats, len(change.after) - upgraded
-    # Without the time for which it waited to be published with others.
+    # Excludes the time for which it waited to be published with others.
     end_ms = record.finished_ms or now_ms
     return EndedCompaction(
         compaction_id=record.compaction_id,

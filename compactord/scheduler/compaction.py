@@ -1,6 +1,6 @@
 """The lifecycle of one compaction, and status values for views.
 
-The page, the metrics, the log and the API read it from here. What has ended lives on as an
+The page, the metrics, the log and the API read it here. An ended compaction is kept as an
 `EndedCompaction`, with its outcome and the reason.
 """
 
@@ -26,7 +26,7 @@ class HaltReason(enum.Enum):
     REPEATED_FAILURES = "repeated_failures"
     UNSAFE_COMMIT = "unsafe_commit"
     DATA_CHECK_FAILED = "data_check_failed"
-    # Or the index file of its deletion vectors. Of a bucket: the table's others go on.
+    # Also the index file of its deletion vectors. For a bucket: the table's other buckets go on.
     DATA_FILE_MISSING = "data_file_missing"
 
 
@@ -51,9 +51,9 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Why a table is halted; `message` says what is wrong, `action` what to do.
+    """Why a table is halted; `message` is the cause, `action` what to do.
 
-    `since_ms` 0: nobody works on it.
+    `since_ms` is 0 if no process works on the table.
     """
 
     reason: HaltReason
@@ -65,7 +65,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedCompaction:
-    """A compaction that ended. `snapshot_id` 0: it was not committed, `message` says why."""
+    """A compaction that ended. `snapshot_id` is 0 if it failed; `message` has the reason."""
 
     compaction_id: int
     name: TableName
@@ -90,7 +90,7 @@ class EndedCompaction:
 
 @dataclass(slots=True, kw_only=True)
 class TableCounters:
-    """Counters that only grow while the table is served. Bytes and records are those of commits."""
+    """Counters that only grow while the table is served. Bytes and records count commits."""
 
     compactions: dict[tuple[WorkKind, Outcome], int] = field(default_factory=dict)
     commits_committed: int = 0
@@ -99,7 +99,7 @@ class TableCounters:
     commit_attempts: int = 0
     conflicts: dict[Conflict, int] = field(default_factory=dict)
     lost_snapshots: int = 0
-    # Commits of writers that late renames lost: committed again, or not.
+    # Commits of writers that late renames lost: restored, or not.
     lost_commits_healed: int = 0
     lost_commits_halted: int = 0
     input_bytes: int = 0
@@ -113,23 +113,23 @@ class TableCounters:
     ingested_bytes: int = 0
     compaction_seconds_sum: float = 0.0
     compaction_seconds_count: int = 0
-    # Of workers, for merges that succeeded, whatever became of them then.
+    # CPU time of workers, for all merges that succeeded, published or not.
     worker_cpu_seconds: float = 0.0
     expired_snapshots: int = 0
     expired_files: int = 0
     expire_failures: int = 0
 
     def copy(self) -> TableCounters:
-        """The counters of now, for views."""
+        """A copy of the counters, for views."""
         return replace(self, compactions=self.compactions.copy(), conflicts=self.conflicts.copy())
 
 
-# What `SubcompactionFailure.error` says of a subcompaction whose time limit has passed.
+# `SubcompactionFailure.error` of a subcompaction whose time limit has passed.
 TIMED_OUT = "TimeLimitPassed"
 
 
 class Status(enum.Enum):
-    """How far a compaction is; each status follows the one before it."""
+    """The progress of a compaction; each status follows the one before it."""
 
     PLANNED = "planned"  # chosen; a thread cuts it into subcompactions
     DISPATCHED = "dispatched"  # cut; no subcompaction has been submitted
@@ -149,29 +149,29 @@ class CompactionRecord:
     compaction_id: int
     pending: PendingCompaction
     priority_class: PriorityClass
-    # Since when its bucket had waited, and when it was chosen.
+    # The start of its bucket's wait, and when it was chosen.
     queued_ms: int
     chosen_ms: int
     status: Status = Status.PLANNED
     # When its first subcompaction was submitted to the engine.
     started_ms: int = 0
     finished_ms: int = 0
-    # Whether the table's plan was made beside it, and so does not count it.
+    # Whether it started after the table's plan, which then does not count it.
     started_after_plan: bool = False
-    # How it ended, as soon as that is known; its files may still have to be removed.
+    # Its outcome, as soon as that is known; its files may still await removal.
     outcome: Outcome | None = None
-    # What its dispatch has made of it; None before.
+    # The result of its dispatch, None before.
     dispatched: InFlight | None = None
 
-    def begun(self, now_ms: int) -> bool:
-        """A subcompaction is submitted; whether it is the first."""
+    def mark_submitted(self, now_ms: int) -> bool:
+        """Records that a subcompaction was submitted; returns whether it is the first."""
         self.status = Status.RUNNING
         is_first = not self.started_ms
         self.started_ms = self.started_ms or now_ms
         return is_first
 
     def finished(self, now_ms: int) -> None:
-        """Nothing of it is at the engine any more."""
+        """Records that all its subcompactions have ended at the engine."""
         self.status, self.finished_ms = Status.FINISHED, now_ms
 
     @property
@@ -181,7 +181,7 @@ class CompactionRecord:
 
     @property
     def failure(self) -> SubcompactionFailure | None:
-        """Why it failed for good."""
+        """The final failure, or None."""
         result = self.in_flight.result
         return result if isinstance(result, SubcompactionFailure) else None
 
@@ -202,12 +202,12 @@ class CompactionRecord:
 
     @property
     def subcompaction_bytes(self) -> int:
-        """About how much each of its subcompactions reads, as planned or as chosen at last."""
+        """About how much each of its subcompactions reads, as planned or as last chosen."""
         chosen = self.in_flight.compaction.input_bytes
         return max(self.pending.size_bytes, chosen) // len(self.in_flight.subcompactions)
 
     def timed_out(self, index: int, *, size_bytes: int, seconds: int) -> None:
-        """End it, because a subcompaction had no outcome within its time limit."""
+        """Ends it, because a subcompaction had no outcome within its time limit."""
         partition = self.in_flight.partition
         where = f"bucket {self.pending.bucket.bucket}" + (f" of {partition}" if partition else "")
         part = f"subcompaction {index + 1} of {len(self.in_flight.subcompactions)}"

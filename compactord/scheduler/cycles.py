@@ -1,4 +1,4 @@
-"""Which tables begin a cycle, and what each cycle is handed. Pure except for its state.
+"""Starts cycles of tables, with their requests. Pure except for its state.
 
 A cycle polls its table and publishes the compactions that have finished, if they need not wait.
 """
@@ -14,10 +14,10 @@ from compactord.scheduler.slots import Jobs, Slots
 
 
 class Cycles:
-    """The tables that may want a cycle, in the order in which they began to want it."""
+    """The tables that want a cycle, in the order of their requests."""
 
     def __init__(self, jobs: Jobs, slots: Slots) -> None:
-        # Nothing new begins, and no new commit.
+        # No new work begins, and no new commit.
         self.is_draining = False
         self.is_ending = False
         self._jobs = jobs
@@ -25,14 +25,14 @@ class Cycles:
         self._wanted: dict[int, ScheduledTable] = {}
 
     def want(self, scheduled: ScheduledTable) -> None:
-        """The table may want a cycle. One that waits for it already keeps its place."""
+        """The table may want a cycle. If it waits already, it keeps its place."""
         self._wanted[scheduled.index] = scheduled
 
     def forget(self, scheduled: ScheduledTable) -> None:
         self._wanted.pop(scheduled.index, None)
 
     def begin(self, now_ms: int) -> Iterator[CycleJob | DiscardJob]:
-        """The cycles that begin now, marked as begun."""
+        """Starts the cycles that may begin now, and yields their jobs."""
         # Tables with results first: readers profit only once these are committed.
         for scheduled in sorted(self._wanted.values(), key=lambda each: not each.has_finished):
             if scheduled.job is None and not self._jobs.may_any_begin:
@@ -56,9 +56,9 @@ class Cycles:
             self.forget(scheduled)
             scheduled.poll_due_ms = None
             if finished or is_polled:
-                yield self._begun(scheduled, finished, now_ms, may_poll=may_poll)
+                yield self._started(scheduled, finished, now_ms, may_poll=may_poll)
 
-    def _begun(
+    def _started(
         self,
         scheduled: ScheduledTable,
         finished: Sequence[CompactionRecord],
@@ -82,10 +82,10 @@ class Cycles:
     def _may_wait(
         self, scheduled: ScheduledTable, finished: Sequence[CompactionRecord], now_ms: int
     ) -> bool:
-        """Whether what has finished waits for others, to be published in one snapshot with them.
+        """Whether finished compactions wait for others, to be published in one snapshot with them.
 
-        Not for long, not for nothing, and not where writers are about to stall or readers wait for
-        too long.
+        Only briefly, only for running ones, and not if writers are about to stall or readers have
+        waited too long.
         """
         if self.is_draining or scheduled.is_leaving or scheduled.halt is not None:
             return False

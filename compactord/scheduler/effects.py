@@ -1,8 +1,8 @@
-"""What the scheduler wants done: jobs on tables, and what concerns the engine.
+"""Effects that the scheduler requests: jobs on tables, and requests to the engine.
 
 A job is what a thread does for one table: its class is its kind, its fields are the request. A
-table has one job of its own lane at a time (a cycle, a dispatch, a discarding), and one of
-maintenance beside it. `Scheduler.job_ended` takes the outcome of each.
+table has at most one job of its own lane (a cycle, a dispatch, a discarding) and one of
+maintenance at a time. `Scheduler.job_ended` takes the outcome of each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleJob(Job):
-    """Run `TableCompactor.cycle`: its outcome is a `CycleResult`, whatever happens."""
+    """Run `TableCompactor.cycle`: its outcome is always a `CycleResult`."""
 
     ended: tuple[InFlight, ...]
     skip: DispatchFilter
@@ -35,7 +35,7 @@ class CycleJob(Job):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchJob(Job):
-    """Run `TableCompactor.dispatch`: None when the bucket has nothing to do any more."""
+    """Run `TableCompactor.dispatch`: None if the bucket has no work any more."""
 
     bucket: BucketId
     compaction_id: int
@@ -91,7 +91,7 @@ class RestartEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget:
-    """The table is no longer served and nothing of it is under way."""
+    """The table is no longer served and has no running work."""
 
     name: TableName
 

@@ -1,6 +1,6 @@
-"""Events of the scheduler, and how they count.
+"""Events of the scheduler, and their counters.
 
-An ended compaction is told as its `EndedCompaction`.
+The event of an ended compaction is its `EndedCompaction`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Polled(TableEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollFailed(TableEvent):
-    """A poll of the table failed; it is tried again."""
+    """A poll of the table failed; it will be retried."""
 
     message: str
 
@@ -58,7 +58,7 @@ class CompactionStarted(TableEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotDispatched(TableEvent):
-    """A bucket that was chosen could not be cut into subcompactions, or had nothing to do."""
+    """A chosen bucket could not be cut into subcompactions, or had no work."""
 
     kind: WorkKind
     outcome: Outcome
@@ -66,7 +66,7 @@ class NotDispatched(TableEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubcompactionHung(TableEvent):
-    """A subcompaction did not answer within its time limit; it is cancelled."""
+    """A subcompaction had no outcome within its time limit; it is cancelled."""
 
     submitted: Submitted
     ran_ms: int
@@ -99,7 +99,7 @@ class SnapshotLost(TableEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterCommitLost(TableEvent):
-    """A writer's commit was lost by a late rename: it was committed again, or not."""
+    """A writer's commit was lost by a late rename: it was restored, or not."""
 
     outcome: LossOutcome
 
@@ -113,14 +113,14 @@ class BucketQuarantined(TableEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHalted(TableEvent):
-    """The halt that people see is another one than before."""
+    """The halt shown to operators has changed."""
 
     halt: Halt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableResumed(TableEvent):
-    """People see no halt any more."""
+    """The halt shown to operators was cleared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ def count(counters: TableCounters, event: Event) -> None:
             for name in _OF_ROUNDS:
                 setattr(counters, name, getattr(counters, name) + round_.counts.get(name, 0))
         case _:
-            # The others count nothing.
+            # Other events have no counters.
             pass
 
 

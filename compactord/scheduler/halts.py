@@ -1,4 +1,4 @@
-"""Why tables and buckets are halted, what ends that, and what people are to do about it. Pure."""
+"""Halts: reasons, how they end, advice for operators. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import TIMED_OUT, Halt, HaltReason
 from compactord.table.report import bucket_text
 
-# The classes of errors that say for certain that a live file is missing or damaged.
+# Error classes that prove that a live file is missing or damaged.
 CERTAIN = frozenset({errors.DataFileMissing.__name__, errors.DataFileDamaged.__name__})
 
 
 class HaltEnd(enum.Enum):
-    """What ends a halt; the strongest comes first.
+    """The condition that ends a halt, the strongest first.
 
     An operator, when the table must not be changed. A cycle, when polling the table failed.
-    A commit, when its compactions fail; a plan in which what failed has nothing left to do ends
-    that, too: the table is polled all the while.
+    A commit, when its compactions fail; a plan in which the failed buckets have no work ends
+    that as well, since the table is still polled.
     """
 
     OPERATOR = "operator"
@@ -31,7 +31,7 @@ class HaltEnd(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why something failed; `error` is the name of the error's class, empty for none."""
+    """The reason of a failure; `error` is the name of the error's class, empty for none."""
 
     message: str
     error: str = ""
@@ -48,10 +48,10 @@ class Failure:
 
 @dataclass(slots=True, kw_only=True)
 class Quarantined:
-    """A bucket quarantined until `until_ms`; 0: until its files change, since they are damaged.
+    """A bucket quarantined until `until_ms`, or if that is 0 until its damaged files change.
 
-    Its first failure in a row was at `since_ms`. `error` is the class of the error, empty where
-    none but fruitless attempts are the cause.
+    Its first failure in a row was at `since_ms`. `error` is the class of the error, empty if
+    fruitless attempts are the only cause.
     """
 
     failures: int
@@ -60,12 +60,12 @@ class Quarantined:
     since_ms: int
     until_ms: int
     partition: str
-    # As which halt people are told of it.
+    # The halt reason shown to operators.
     halt: HaltReason | None = None
 
     @property
     def keeps_snapshots(self) -> bool:
-        """Whether what the table could be rolled back to must stay."""
+        """Whether possible rollback targets must be kept."""
         is_told = self.halt is not None and self.halt is not HaltReason.REPEATED_FAILURES
         return is_told or self.error in CERTAIN
 
@@ -83,7 +83,7 @@ class FruitlessAttempts:
     up_to: int = 0
 
 
-# Of quarantined buckets, the gravest first.
+# Halt reasons of quarantined buckets, the gravest first.
 _OF_BUCKETS = (
     HaltReason.DATA_FILE_MISSING,
     HaltReason.DATA_CHECK_FAILED,
@@ -92,7 +92,7 @@ _OF_BUCKETS = (
 
 
 def halt_of_buckets(quarantined: Mapping[BucketId, Quarantined]) -> Halt | None:
-    """The gravest halt of single buckets, None when none is told of as halted."""
+    """The gravest halt of single buckets, or None if none is shown as halted."""
     for reason in _OF_BUCKETS:
         lacking = [(bucket, each) for bucket, each in quarantined.items() if each.halt is reason]
         if lacking:
@@ -114,7 +114,7 @@ def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantined]]
 
 
 def halt_of_hold(hold: Hold, since_ms: int) -> Halt:
-    """How people are told that nothing of the table is deleted."""
+    """The halt shown while no file of the table is deleted."""
     is_missing = hold.error == errors.DataFileMissing.__name__
     return Halt(
         reason=HaltReason.DATA_FILE_MISSING if is_missing else HaltReason.DATA_CHECK_FAILED,
@@ -131,7 +131,7 @@ def failure_reason(error: str) -> HaltReason:
 
 
 def halt_for(error: errors.CompactordError) -> tuple[HaltReason, str] | None:
-    """Errors that need a person: the reason for the halt, and what to do about it."""
+    """The halt reason and advice for an error that needs an operator."""
     match error:
         case errors.UnsupportedTable():
             return HaltReason.UNSUPPORTED_FEATURE, (
@@ -154,7 +154,7 @@ def halt_for(error: errors.CompactordError) -> tuple[HaltReason, str] | None:
 _ADVICE = {
     errors.AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
     errors.ReadOnlyFileSystem.__name__: (
-        "Mount the file system writable (the kernel's log says whether an error made it "
+        "Make the file system writable (the kernel's log shows whether an error made it "
         "read-only), then send SIGHUP; or exclude the table (discovery.excluding_tables)."
     ),
     errors.FormatError.__name__: (
@@ -175,7 +175,7 @@ _ADVICE = {
     ),
     errors.DataFileMissing.__name__: (
         "Restore the file, or roll the table back to a version without it. `compactord verify` "
-        "names all files that are gone, those of deletion vectors, too. No snapshot expires "
+        "lists all missing files, deletion vectors included. No snapshot expires "
         "meanwhile."
     ),
     errors.StoreFull.__name__: (
@@ -189,7 +189,7 @@ _ADVICE = {
 
 
 def advice(kind: str) -> str:
-    """What to do about errors that may be transient; `kind` is the name of the error's class."""
+    """Advice for errors that may be transient; `kind` is the name of the error's class."""
     return _ADVICE.get(
         kind, "Look for compaction_failed and commit events of this table in the log."
     )

@@ -2,11 +2,11 @@
 
 Pure.
 
-Four classes, in this order: work for which readers have waited half as long as their table's
-`max_freshness_lag` or longer, the table first that is most over its own; work for which readers
+Four classes, in this order: work for which readers have waited at least half of their table's
+`max_freshness_lag`, the table with the largest share first; work for which readers
 wait, that keeps a table from its stop-trigger, or that has waited far too long; work that has
 waited longer than its table allows; all other work, by files saved per byte. Within the second and
-the third, tables alternate by weight (stride scheduling). No table starves: whatever waits becomes
+the third, tables alternate by weight (stride scheduling). No table starves: waiting work becomes
 urgent in time, urgent tables alternate, and the first class leaves every fourth slot to others.
 
 A subcompaction without an outcome within its time limit is hung. Its compaction ends at once; its
@@ -28,17 +28,17 @@ from compactord.table.request import LAG_SERVED_FIRST
 # Work that waits longer than this multiple of its table's limit is in the most urgent class.
 _OVERDUE = 2
 _ORDER = {each: place for place, each in enumerate(PriorityClass)}
-# Subcompactions with at least so much input are large: they never get the last slot.
+# Subcompactions with at least this much input are large: they never get the last slot.
 LARGE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A table that could use a slot now: for what is cut already, or for its next decision.
+    """A table that could use a slot now: for a cut subcompaction, or for its next decision.
 
     It holds `slots`, at most `slots_max`. `is_large`: it would run a large subcompaction.
-    `virtual_time` is the cost of the slots it got so far, divided by its weight. `lag` is how long
-    readers wait, as a share of how long they may.
+    `virtual_time` is the cost of the slots it got so far, divided by its weight. `lag` is the wait
+    of readers as a share of their limit.
     """
 
     index: int
@@ -53,14 +53,14 @@ class Contender:
 
 
 def lag_of(pending: PendingCompaction, policy: TablePolicy, now_ms: int) -> float:
-    """How long readers have waited for the compaction, as a share of how long they may."""
+    """The readers' wait for the compaction, as a share of their limit."""
     if not pending.waiting_since_ms or policy.max_freshness_lag_ms is None:
         return 0.0
     return (now_ms - pending.waiting_since_ms) / policy.max_freshness_lag_ms
 
 
 def priority_class(pending: PendingCompaction, policy: TablePolicy, now_ms: int) -> PriorityClass:
-    """How urgent a bucket is."""
+    """The class of a bucket's work."""
     if lag_of(pending, policy, now_ms) >= LAG_SERVED_FIRST:
         return PriorityClass.FRESHNESS
     age_ms, max_age_ms = now_ms - pending.since_ms, policy.max_backlog_age_ms
@@ -72,7 +72,7 @@ def priority_class(pending: PendingCompaction, policy: TablePolicy, now_ms: int)
 def most_urgent(
     offered: Iterable[PendingCompaction], policy: TablePolicy, now_ms: int
 ) -> PendingCompaction | None:
-    """The pending compaction that a table would do next; of equals, the one that waits longest."""
+    """The next pending compaction of a table; of equals, the one that waits longest."""
 
     def need(pending: PendingCompaction) -> tuple[int, float, int]:
         urgency = priority_class(pending, policy, now_ms)
@@ -93,11 +93,11 @@ def choose(
     large_running: int,
     spares_others: bool = False,
 ) -> Contender | None:
-    """The table that gets the next of `free` slots, None when no table may.
+    """The table that gets the next of `free` slots, or None if no table may.
 
     A table that holds its share yields while another one can use the slot. One slot of several is
     never given to large ones: a small table does not wait for a huge one's full compaction. With
-    `spares_others` a table that is not first for its readers' sake gets it, if there is one.
+    `spares_others` a table that is not first because of its readers gets it, if there is one.
     """
     if free <= 0:
         return None
@@ -116,7 +116,7 @@ def choose(
 
 
 def cost(size_bytes: int) -> float:
-    """What a slot costs its table: about 1 for a small subcompaction, more for a large one."""
+    """The cost of a slot: about 1 for a small subcompaction, more for a large one."""
     return 1 + size_bytes / LARGE_BYTES
 
 
@@ -129,12 +129,12 @@ def _virtual_time(contender: Contender) -> tuple[int, float, float]:
     return order, contender.virtual_time, -contender.weight
 
 
-# The engine is started again once they have been hung for so long and it runs nothing else.
-RESTART_ALONE_MS = 60_000
-# It is started again, whatever else it runs, once one has been hung for so long.
+# The engine is restarted once subcompactions have hung for this long and no other work runs.
+RESTART_IDLE_MS = 60_000
+# It is restarted regardless of other work once a subcompaction has hung for this long.
 RESTART_AT_LAST_MS = 3_600_000
 
-# Longer between two checks of the time limits is a pause, which does not count.
+# A longer gap between two checks of the time limits is a pause, which does not count.
 PAUSE_MS = 30_000
 
 # A subcompaction's compaction and its index.
@@ -142,7 +142,7 @@ Key = tuple[int, int]
 
 
 def time_limit_ms(limits: Limits, size_bytes: int) -> int:
-    """How long one may run that reads that much."""
+    """The time limit of a subcompaction that reads this much."""
     return limits.task_timeout_ms + 1000 * size_bytes // limits.task_min_bytes_per_s
 
 
@@ -156,13 +156,13 @@ class Submitted:
     size_bytes: int
     is_large: bool
     limit_ms: int
-    # When it had a core at the latest: before, it may have waited for those submitted earlier.
+    # Latest possible start; it may have queued before that.
     began_ms: int = 0
     hung_ms: int = 0
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether its compaction has ended, whatever the worker still does."""
+        """Whether its compaction has ended; its worker may still run."""
         return not self.record.is_under_way
 
     @property
@@ -172,21 +172,21 @@ class Submitted:
 
 @dataclass(slots=True)
 class AtEngine:
-    """See the module."""
+    """Subcompactions at the engine, and their time limits."""
 
-    # In the order in which they were submitted, which is the order in which they begin.
+    # In the order of submission, which is the order in which they begin.
     _submitted: dict[Key, Submitted] = field(default_factory=dict)
-    _restart_asked_ms: int = 0
+    _restart_requested_ms: int = 0
     _checked_ms: int = 0
 
     @property
     def running(self) -> int:
-        """How many have time left to answer."""
+        """How many are within their time limit."""
         return len(self._submitted) - self.hung
 
     @property
     def hung(self) -> int:
-        """How many have not answered in time: so many slots are lost."""
+        """How many exceeded their time limit; each occupies a lost slot."""
         return sum(each.hung_ms > 0 for each in self._submitted.values())
 
     @property
@@ -198,7 +198,7 @@ class AtEngine:
         submitted.record.table.at_engine[submitted.key] = submitted
 
     def ended(self, key: Key) -> Submitted | None:
-        """It has had its outcome, and its slot is free; None for one that is not at the engine."""
+        """Removes a subcompaction with an outcome, which frees its slot; None if it is unknown."""
         ended = self._submitted.pop(key, None)
         if ended is not None:
             del ended.record.table.at_engine[key]
@@ -209,14 +209,14 @@ class AtEngine:
             self.ended(key)
 
     def of_compaction(self, compaction_id: int) -> list[Submitted]:
-        """What is still at the engine of one compaction."""
+        """The subcompactions of one compaction that are still at the engine."""
         return [each for (of, _), each in self._submitted.items() if of == compaction_id]
 
     def overdue(self, at_once: int, now_ms: int) -> Iterator[Submitted]:
-        """Those whose time has just run out; `at_once` is how many the engine runs at a time.
+        """Subcompactions whose time has just run out; `at_once` is the engine's parallelism.
 
-        To be called every few seconds. Time in which it was not called for long does not count: the
-        machine was frozen, or outcomes have come and could not be received.
+        Call it every few seconds. A longer gap between calls does not count: the
+        machine was frozen, or outcomes could not be received.
         """
         paused_ms, self._checked_ms = now_ms - self._checked_ms, now_ms
         if paused_ms > PAUSE_MS:
@@ -224,7 +224,7 @@ class AtEngine:
                 each.began_ms += paused_ms if each.began_ms else 0
         for place, each in enumerate(list(self._submitted.values())):
             if place >= at_once and not each.hung_ms:
-                # It waits for a core; one that had begun may have lost its executor.
+                # It waits for a core; a running one may have lost its executor.
                 each.began_ms = 0
             elif not each.began_ms:
                 each.began_ms = now_ms
@@ -233,23 +233,23 @@ class AtEngine:
                 yield each
 
     def all_hung_since_ms(self, slots: int, now_ms: int) -> int:
-        """Since when no slot can be used; `now_ms` while one can."""
+        """The time since when no slot can be used, or `now_ms` if one can."""
         hung = [each.hung_ms for each in self._submitted.values() if each.hung_ms]
         return max(hung) if hung and len(hung) >= slots else now_ms
 
     def why_restart(self, now_ms: int) -> str | None:
-        """Why the engine has to be started again, which ends the workers of all it runs.
+        """Why the engine must be restarted, which ends all its workers.
 
-        None while it need not be, or was asked for a moment ago.
+        None if it need not be, or a restart was requested a moment ago.
         """
         hung = [each.hung_ms for each in self._submitted.values() if each.hung_ms]
-        if not hung or now_ms - self._restart_asked_ms < RESTART_ALONE_MS:
+        if not hung or now_ms - self._restart_requested_ms < RESTART_IDLE_MS:
             return None
         others = any(each.began_ms and not each.hung_ms for each in self._submitted.values())
-        is_alone = not others and now_ms - max(hung) >= RESTART_ALONE_MS
+        is_alone = not others and now_ms - max(hung) >= RESTART_IDLE_MS
         if not is_alone and now_ms - min(hung) < RESTART_AT_LAST_MS:
             return None
-        self._restart_asked_ms = now_ms
+        self._restart_requested_ms = now_ms
         seconds = (now_ms - min(hung)) // 1000
         return (
             f"{len(hung)} of its workers did not answer within their time limit, nor did they end"

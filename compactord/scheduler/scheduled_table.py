@@ -1,4 +1,4 @@
-"""One served table as the scheduler knows it: work under way, failures, counters."""
+"""The scheduler's state of one served table: running work, failures, counters."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from compactord.table.backlog import PendingCompaction
 from compactord.table.jobs import Planned
 from compactord.table.status import TableInfo
 
-# Longer than a first poll of a huge table, or a commit that retries: a job that takes longer hangs
+# Longer than the first poll of a huge table, or a commit that retries: a longer job hangs
 # in a call into a store.
 HUNG_JOB_MS = 600_000
 # Sweeps list every folder of a table.
 HUNG_MAINTENANCE_MS = 3 * 3_600_000
-# Work keeps the snapshots it reads from expiring for so long. Nothing is at risk after that: what
-# is live never expires, and work that finds its inputs gone is planned again.
+# Work keeps the snapshots it reads from expiring for this long. Later there is no risk: live files
+# never expire, and work that misses its inputs is planned again.
 PIN_MAX_MS = 6 * 3_600_000
 
 
@@ -57,33 +57,33 @@ class ScheduledTable:
     observer: Observer
     # Grows with every change of the table.
     version: int = 0
-    # How often it is polled; 0: not known yet.
+    # The poll interval, 0 if not known yet.
     interval_ms: int = 0
-    # The snapshot that was found by the last poll, and by how many polls in a row before it.
+    # The last polled snapshot, and how many polls in a row before found the same.
     polled_snapshot_id: int = -1
     quiet_polls: int = 0
     first_poll_ms: int = 0
     last_poll_ms: int = 0
     # Whether the table wants a cycle; since when.
     poll_due_ms: int | None = None
-    # The running job of its own lane, and that of maintenance.
+    # The running job of its own lane, and its maintenance job.
     job: Job | None = None
     maintenance: MaintenanceJob | None = None
     planned: Planned | None = None
     # Pending compactions that the last plan offered and that are not dispatched yet.
     offered: dict[BucketId, PendingCompaction] = field(default_factory=dict)
-    # The most urgent of them, and until when that holds.
-    head: PendingCompaction | None = None
+    # The most urgent of them, and until when that is valid.
+    best_candidate: PendingCompaction | None = None
     best_candidate_expires_ms: int = 0
     queued_ms: dict[BucketId, int] = field(default_factory=dict)
-    # All that have not ended, by id, in the order in which they were chosen.
+    # All unfinished compactions by id, in the order in which they were chosen.
     compactions: dict[int, CompactionRecord] = field(default_factory=dict)
-    # Subcompactions at the engine, those that are abandoned included.
+    # Subcompactions at the engine, abandoned ones included.
     at_engine: dict[Key, Submitted] = field(default_factory=dict)
     virtual_time: float = 0.0
     quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
     drops: dict[BucketId, FruitlessAttempts] = field(default_factory=dict)
-    # The compaction that was dispatched last.
+    # The last dispatched compaction.
     last_compaction_id: int = 0
     # Failures in a row: of compactions and commits, and of polls.
     failures: int = 0
@@ -92,40 +92,40 @@ class ScheduledTable:
     replaced_snapshots: int = 0
     acknowledged_snapshots: int = 0
     error: str = ""
-    # Before these nothing is dispatched, after compactions or commits that failed; and the table is
-    # not polled, after polls that failed.
+    # No dispatch before the first time, after failed compactions or commits; no poll before the
+    # second, after failed polls.
     next_try_ms: int = 0
     next_poll_ms: int = 0
-    # Until when nothing is planned, dispatched, committed or expired: our newest snapshot has to
-    # stand first where writers may replace it (`SnapshotPublisher.settle_ms`).
+    # Until then no plan, dispatch, commit or expiry: our newest snapshot must
+    # settle first if writers may replace it (`SnapshotPublisher.settle_ms`).
     settling_until_ms: int = 0
-    # Several halts may hold at once; the end of one does not end the others.
+    # Several halts may exist at once; the end of one does not end the rest.
     halts: dict[HaltEnd, Halt] = field(default_factory=dict)
-    # What people are told while nothing of it is deleted for damaged files.
+    # The halt shown while deletions are stopped because of damaged files.
     hold: Halt | None = None
     counters: TableCounters = field(default_factory=TableCounters)
     last_success_ms: dict[WorkKind, int] = field(default_factory=dict)
     last_commit_ms: int = 0
     last_commit_snapshot_id: int = 0
-    # Those kinds of maintenance, by name, that had a round, and when one of them began last.
+    # Kinds of maintenance, by name, that had a round, and when the last of them began.
     rounds: dict[str, MaintenanceRecord] = field(default_factory=dict)
     maintained_ms: int = 0
-    # Excluded or gone: nothing new begins, and the table is dropped once nothing is under way.
+    # Excluded or dropped: no new work begins, and the table is removed once its work has ended.
     is_leaving: bool = False
     # Its writers compact themselves.
     is_excluded: bool = False
-    # Why the configuration says to leave it alone, for people; empty: it does not.
+    # Why the configuration excludes it, for operators, or empty.
     unmanaged_reason: str = ""
-    # What it is, as read last; None: nothing has been read yet.
+    # Facts about it, as last read, or None before.
     info: TableInfo | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of the table is under way."""
+        """Whether no work of the table is running."""
         return not (self.job or self.maintenance or self.compactions)
 
     def count_quiet_poll(self) -> None:
-        """A poll has ended: whether it found what the last one did, and nothing to do."""
+        """Counts a poll that found the last snapshot again and no work."""
         snapshot_id = self.snapshot_id
         is_quiet = snapshot_id == self.polled_snapshot_id
         is_quiet = is_quiet and not self.compactions and not self.offered
@@ -133,13 +133,13 @@ class ScheduledTable:
         self.quiet_polls = self.quiet_polls + 1 if is_quiet else 0
 
     def tell(self, event: Event) -> None:
-        """It has happened: count it, and tell the observer."""
+        """Counts the event and passes it to the observer."""
         count(self.counters, event)
         self.observer.told(event)
 
     @contextlib.contextmanager
     def emits_halt_changes(self) -> Iterator[None]:
-        """Tell the observer when the halt that people see is another one afterwards."""
+        """Emits an event if the halt shown to operators has changed afterwards."""
         before = self.shown_halt
         yield
         now = self.shown_halt
@@ -151,7 +151,7 @@ class ScheduledTable:
 
     @property
     def snapshot_id(self) -> int:
-        """The newest snapshot of the last plan; 0: there is none."""
+        """The newest snapshot of the last plan, 0 before the first plan."""
         return self.planned.snapshot_id if self.planned else 0
 
     @property
@@ -161,11 +161,11 @@ class ScheduledTable:
 
     @property
     def last_expired_ms(self) -> int:
-        """When a round of snapshot expiry succeeded last."""
+        """When a round of snapshot expiry last succeeded."""
         return self.rounds_of(ExpireSnapshots.name).succeeded_ms
 
     def rounds_of(self, kind: str) -> MaintenanceRecord:
-        """The rounds of a kind, by its name; kept once it had one, as most kinds never have."""
+        """The rounds of a kind, by its name; kept after its first, since most kinds have none."""
         return self.rounds.get(kind) or MaintenanceRecord()
 
     def with_status(self, *statuses: Status) -> list[CompactionRecord]:
@@ -189,7 +189,7 @@ class ScheduledTable:
 
     @property
     def abandoned(self) -> list[CompactionRecord]:
-        """Compactions that have ended, and whose workers may still write files."""
+        """Ended compactions whose workers may still write files."""
         return [each.record for each in self.at_engine.values() if each.is_abandoned]
 
     @property
@@ -204,10 +204,10 @@ class ScheduledTable:
 
     @property
     def shown_halt(self) -> Halt | None:
-        """What people are told: the halt of the table, else that of buckets that cannot go on.
+        """The halt shown to operators: the table's own, else its quarantined buckets'.
 
-        The latter stops these buckets alone, and expiry where data is missing or damaged: what one
-        could roll back to stays. So does a hold, whose bucket may still have its second try.
+        The latter stops only these buckets, and expiry if data is missing or damaged, to keep
+        rollback targets. So does a hold, whose bucket may still have its second try.
         """
         found = self.halt or halt_of_buckets(self.quarantined)
         if found is None and not any(each.keeps_snapshots for each in self.quarantined.values()):
@@ -216,29 +216,29 @@ class ScheduledTable:
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether nothing may be committed to the table any more."""
+        """Whether the table must not be changed."""
         return HaltEnd.OPERATOR in self.halts
 
     @property
     def keeps_snapshots(self) -> bool:
-        """Whether nothing may expire, since somebody may have to roll back."""
+        """Whether snapshots must be kept because an operator may have to roll back."""
         return self.halt is not None or any(
             each.keeps_snapshots for each in self.quarantined.values()
         )
 
     def take_hold(self, hold: Hold | None, now_ms: int) -> None:
-        """Nothing is deleted while there is a hold; rounds of expiry find out when it ends."""
+        """Stops deletions while there is a hold; rounds of expiry find out when it ends."""
         since_ms = self.hold.since_ms if self.hold is not None else now_ms
         self.hold = None if hold is None else halt_of_hold(hold, since_ms)
         if hold is not None and (expiry := self.rounds.get(ExpireSnapshots.name)) is not None:
-            # Also of a table that does not change.
+            # Necessary for a table that does not change.
             expiry.has_news = True
 
     @property
     def has_nothing_failing(self) -> bool:
-        """Whether the buckets that failed have nothing to do: others compacted or dropped them.
+        """Whether the failed buckets have no work: another writer compacted or dropped them.
 
-        Quarantined buckets are not offered: while any work is not, it may be theirs.
+        Quarantined buckets are not offered: any work that is not offered may belong to them.
         """
         planned = self.planned
         if planned is None or self.in_flight or not planned.offers_all:
@@ -248,7 +248,7 @@ class ScheduledTable:
         return not offered or (bool(failed) and offered.isdisjoint(failed))
 
     def end_pauses(self, now_ms: int) -> bool:
-        """Let what failed be tried at once; whether anything had to wait. No halt ends by that."""
+        """Ends pauses after failures; returns whether there were any. Halts stay."""
         waits = max(self.next_try_ms, self.next_poll_ms) > now_ms
         self.next_try_ms = self.next_poll_ms = 0
         for end, halt in self.halts.items():
@@ -260,7 +260,7 @@ class ScheduledTable:
         return waits
 
     def is_waiting(self, bucket: BucketId, now_ms: int) -> bool:
-        """Whether a pending compaction of the bucket only wants a slot.
+        """Whether a pending compaction of the bucket only waits for a slot.
 
         It does not while the table is halted or pauses after a failure, nor while the bucket is
         quarantined.
@@ -270,14 +270,14 @@ class ScheduledTable:
         return not self.is_quarantined(bucket, now_ms)
 
     def is_quarantined(self, bucket: BucketId, now_ms: int) -> bool:
-        """Whether the bucket is not tried again yet."""
+        """Whether the bucket's next try is still blocked."""
         quarantined = self.quarantined.get(bucket)
         return quarantined is not None and quarantined.until_ms > now_ms
 
     def failures_of(self, bucket: BucketId) -> int:
-        """How often in a row the bucket's compactions have failed, if others come before it.
+        """The bucket's failed compactions in a row, if others must come before it.
 
-        0 while neither it nor the table is told of as halted.
+        0 while neither it nor the table is shown as halted.
         """
         quarantined = self.quarantined.get(bucket)
         if quarantined is None or (self.halt is None and quarantined.halt is None):
@@ -299,7 +299,7 @@ class ScheduledTable:
         return priority_class(pending, self.policy, now_ms)
 
     def under_way_since_ms(self, now_ms: int) -> int:
-        """When the oldest work began that may still write files of the table."""
+        """The start of the oldest work that may still write files of the table."""
         abandoned = (record.chosen_ms for record in self.abandoned)
         return min([*self._began_ms, *abandoned], default=now_ms)
 
@@ -308,20 +308,20 @@ class ScheduledTable:
         return isinstance(self.job, DispatchJob)
 
     def is_job_hung(self, now_ms: int) -> bool:
-        """Whether the table's cycle or dispatch has taken too long to be at work."""
+        """Whether the table's cycle or dispatch has exceeded its usual time."""
         return self.job is not None and now_ms - self.job.since_ms > HUNG_JOB_MS
 
     def is_maintenance_hung(self, now_ms: int) -> bool:
-        """Whether its round of maintenance has taken too long."""
+        """Whether its round of maintenance has exceeded its usual time."""
         running = self.maintenance
         return running is not None and now_ms - running.since_ms > HUNG_MAINTENANCE_MS
 
     def oldest_read_snapshot(self, now_ms: int) -> int | None:
-        """The oldest snapshot on which work under way, or the plan, is based.
+        """The oldest snapshot that running work, or the plan, is based on, or None.
 
-        What began more than `PIN_MAX_MS` ago does not count; None when nothing does. While a cycle
-        runs, which may be about to create a snapshot, all counts: a call that hangs for hours must
-        not find that the snapshot which took its number has expired, and put its own there.
+        Work that began more than `PIN_MAX_MS` ago does not count. While a cycle
+        runs, which may be about to create a snapshot, all work counts: a call that hangs for hours
+        must not find its number expired, and put its own snapshot there.
         """
         is_in_cycle = isinstance(self.job, CycleJob)
         fresh = (
@@ -331,17 +331,17 @@ class ScheduledTable:
 
     @property
     def expiry_held_since_ms(self) -> int:
-        """When the oldest work under way began that keeps snapshots from expiring; 0 for none."""
+        """The start of the oldest work that keeps snapshots from expiring; 0 for none."""
         return min(self._began_ms, default=0)
 
     @property
     def _began_ms(self) -> list[int]:
-        """When the compactions and the job that are under way began."""
+        """The start times of the running compactions and job."""
         jobs = [] if self.job is None else [self.job.since_ms]
         return [*(record.chosen_ms for record in self.compactions.values()), *jobs]
 
     def _reads(self) -> Iterator[tuple[int, int]]:
-        """The snapshots that are read, each with the steady time since when."""
+        """The snapshots being read, each with its steady start time."""
         for record in self.with_status(*IN_FLIGHT, Status.COMMITTING):
             yield record.in_flight.snapshot_id, record.chosen_ms
         if self.planned is not None:

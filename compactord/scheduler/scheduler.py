@@ -48,22 +48,22 @@ from compactord.table.jobs import CycleResult, InFlight, InputsReplaced, Planned
 
 
 class Compactions:
-    """See the module."""
+    """Ends of compactions: outcomes, hung workers, a lost engine."""
 
     def __init__(self, accounting: Accounting, slots: Slots, cycles: Cycles) -> None:
         self._accounting = accounting
         self._slots = slots
         self._cycles = cycles
-        # Results that came too late, whose files have to go.
+        # Results that came too late, whose files must be removed.
         self._late: list[RemoveOutputs] = []
 
     def take_late(self) -> list[RemoveOutputs]:
-        """These, for the last time."""
+        """Returns the late results, once."""
         late, self._late = self._late, []
         return late
 
     def subcompaction_ended(self, outcome: SubcompactionOutcome, now_ms: int) -> None:
-        """It has succeeded or failed; of a compaction that has ended only files are removed."""
+        """Records an outcome; if the compaction has ended, only its files are removed."""
         submitted = self._slots.engine.ended((outcome.compaction_id, outcome.index))
         if submitted is None:
             return
@@ -80,7 +80,7 @@ class Compactions:
         self.record_outcome(record, now_ms)
 
     def engine_lost(self, tables: Iterable[ScheduledTable], why: str, now_ms: int) -> None:
-        """All subcompactions are lost: their compactions are planned again, no table has failed."""
+        """Books lost subcompactions: their compactions are planned again, no table has failed."""
         self._slots.engine.clear()
         for scheduled in tables:
             for record in [r for r in scheduled.compactions.values() if r.is_under_way]:
@@ -89,10 +89,10 @@ class Compactions:
                     self._accounting.engine_died(record, why, now_ms)
 
     def give_up_hung(self, at_once: int, now_ms: int) -> list[Cancel | RestartEngine]:
-        """End compactions whose subcompactions have run for longer than they may.
+        """Ends compactions whose subcompactions have exceeded their time limit.
 
-        Their buckets are quarantined, and their workers cancelled. Where that is of no use, the
-        engine is started again. `at_once` is how many the engine runs at a time.
+        Their buckets are quarantined, and their workers cancelled. If that has no effect, the
+        engine is restarted. `at_once` is the engine's parallelism.
         """
         effects: list[Cancel | RestartEngine] = []
         for each in list(self._slots.engine.overdue(at_once, now_ms)):
@@ -117,24 +117,24 @@ class Compactions:
         return effects
 
     def record_outcome(self, record: CompactionRecord, now_ms: int) -> None:
-        """The table's next cycle deals with a compaction once it has ended at the workers."""
+        """Leaves a compaction that has ended at the workers to the table's next cycle."""
         if record.in_flight.result is None:
             return
         failure = record.failure
         if failure is not None:
-            # The table's next choice may be of this bucket.
-            record.table.head = None
+            # The table's next choice may be this bucket.
+            record.table.best_candidate = None
             if not is_undecided(failure):
                 self._failed(record, failure, now_ms)
         record.finished(now_ms)
         self._cycles.want(record.table)
 
-    def drop_unbegun(self, scheduled: ScheduledTable, why: str, now_ms: int) -> None:
+    def drop_unsubmitted(self, scheduled: ScheduledTable, why: str, now_ms: int) -> None:
         for record in scheduled.with_status(Status.DISPATCHED):
             self.abandon(record, why, now_ms)
 
     def abandon(self, record: CompactionRecord, why: str, now_ms: int) -> None:
-        """End a compaction whose outcomes will not come; it is no failure of the table."""
+        """Ends a compaction whose outcomes will not arrive; it is no failure of the table."""
         self._accounting.ended(record, Outcome.CANCELLED, why, now_ms)
         record.in_flight.abandon(_lost(why))
         record.finished(now_ms)
@@ -155,20 +155,20 @@ def _lost(why: str) -> SubcompactionFailure:
     )
 
 
-# Rounds that run at once: at most two of one catalog beside any of others. Rounds need memory.
+# Parallel rounds: at most two of one catalog next to rounds of others. Rounds need memory.
 ROUNDS_MAX = 8
 # Threads that only short rounds use.
 _SHORT_ROUNDS = 2
 
 
 class Maintenance:
-    """The rounds under way, over all tables; `jobs` shares the threads among catalogs."""
+    """The running rounds of all tables; `jobs` shares the threads among catalogs."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
         # Whether a second has passed since `begin` looked.
         self._has_ticked = False
-        # Catalogs of which a round may be due before the next second; those that had to wait.
+        # Catalogs with a round that may be due before the next second, and waiting catalogs.
         self._due: set[str] = set()
         self._waiting: set[str] = set()
 
@@ -178,7 +178,7 @@ class Maintenance:
         return self._has_ticked or bool(self._due)
 
     def tick(self, tables: Collection[ScheduledTable], now_ms: int) -> None:
-        """A second has passed: rounds that take too long hold up no others any more."""
+        """Called every second: overlong rounds no longer hold up others."""
         self._has_ticked = True
         for scheduled in tables:
             running = scheduled.maintenance
@@ -193,11 +193,11 @@ class Maintenance:
         now_ms: int,
         wall: WallTime,
     ) -> Iterator[MaintenanceJob]:
-        """The rounds that begin now, marked as begun; none of a table before its first plan.
+        """Starts the rounds that may begin now; none before a table's first plan.
 
-        Least recently maintained tables first. A round spares what work under way reads and writes.
-        Of long ones a catalog has one, alone in its folder: branches have their files in the
-        table's. Where there is place for short ones alone, these are looked for once a second.
+        Least recently maintained tables first. A round spares the files of running work.
+        A catalog has one long round at a time, with its folder to itself: branches have their files
+        in the table's. If only short ones have place, these are looked for once a second.
         """
         ticks, self._has_ticked = self._has_ticked, False
         looked = set(self._jobs.catalogs) if ticks else self._due
@@ -207,7 +207,7 @@ class Maintenance:
         if not open_to_short:
             self._waiting |= looked
             return
-        # By folder, whether its round is a long one.
+        # Whether the folder's round is a long one.
         running = {
             each.ref.location: job.kind.is_long for each in tables if (job := each.maintenance)
         }
@@ -235,20 +235,20 @@ class Maintenance:
                 if kind.is_long:
                     have_long.add(catalog)
                 self._jobs.began(scheduled.name)
-                yield _begun(scheduled, kind, tables, now_ms=now_ms, wall=wall)
+                yield _start_round(scheduled, kind, tables, now_ms=now_ms, wall=wall)
                 open_to_short, open_ = self._open_to(looked, ticks)
                 if not open_to_short:
                     self._waiting |= looked
                     return
 
     def _open_to(self, catalogs: Collection[str], ticks: bool) -> tuple[set[str], set[str]]:
-        """The catalogs of which short rounds are looked for, and those of which all are."""
+        """The catalogs that may begin short rounds, and the catalogs that may begin any."""
         may_begin = self._jobs.may_begin
         to_all = {each for each in catalogs if may_begin(each, spare=_SHORT_ROUNDS)}
         return ({each for each in catalogs if may_begin(each)} if ticks else to_all), to_all
 
     def ended(self, scheduled: ScheduledTable, kind: AnyKind, round_: Round, now_ms: int) -> None:
-        """The table may have another round, of this kind at once if there is more to do."""
+        """Records a round's end; the same kind is due at once if there is more to do."""
         self._jobs.ended(scheduled.name)
         self._due |= self._waiting
         if round_.more:
@@ -277,7 +277,7 @@ def _with_long_rounds(tables: Collection[ScheduledTable], now_ms: int) -> set[st
 
 
 def _may(scheduled: ScheduledTable) -> bool:
-    """Whether the table may have a round."""
+    """Whether the table may begin a round."""
     if scheduled.maintenance is not None or scheduled.planned is None or scheduled.is_leaving:
         return False
     return scheduled.is_worked_on and not scheduled.keeps_snapshots
@@ -286,9 +286,9 @@ def _may(scheduled: ScheduledTable) -> bool:
 def _first(
     scheduled: ScheduledTable, able: Collection[AnyKind], kinds: Collection[AnyKind]
 ) -> AnyKind:
-    """The kind that goes first: a short one; of others the one that began longest ago.
+    """The kind that goes first: a short one; among others the one that began longest ago.
 
-    A short one goes before others once: they have their turn, however often short ones are due.
+    A short one goes first once: then others have their turn, however often short ones are due.
     """
 
     def began_ms(kind: AnyKind) -> int:
@@ -302,7 +302,7 @@ def _first(
     return min(able, key=rank)
 
 
-def _begun(
+def _start_round(
     scheduled: ScheduledTable,
     kind: AnyKind,
     tables: Collection[ScheduledTable],
@@ -332,7 +332,7 @@ def _begun(
 
 
 class Scheduler:
-    """See the module. Times are steady (`Clock.steady_ms`): they never jump.
+    """Schedules all tables. Times are steady (`Clock.steady_ms`): they never jump.
 
     `wall` converts steady time to the wall clock's, for windows; the code that detects a change of
     the wall clock updates it.
@@ -350,7 +350,7 @@ class Scheduler:
     ) -> None:
         self.tables: dict[TableName, ScheduledTable] = {}
         self.slots = 0
-        # How many subcompactions the engine runs at a time, where that is not `slots`.
+        # The engine's parallelism, if that is not `slots`.
         self.at_once: int | None = None
         self.wall = wall
         self.accounting = Accounting(retry)
@@ -360,7 +360,7 @@ class Scheduler:
         self.plans = 0
         self._observer = observer
         self._kinds = kinds
-        # Catalogs whose store or server does not answer.
+        # Catalogs whose store or server does not respond.
         self._silent: set[str] = set()
         self._jobs = Jobs(jobs_max, self._silent)
         self._rounds = Jobs(ROUNDS_MAX, self._silent)
@@ -376,7 +376,7 @@ class Scheduler:
 
     @property
     def is_draining(self) -> bool:
-        """Whether nothing new begins."""
+        """Whether no new work begins."""
         return self._cycles.is_draining
 
     @property
@@ -385,9 +385,9 @@ class Scheduler:
         return self._cycles.is_ending
 
     def last_progress_ms(self, now_ms: int) -> int:
-        """When a cycle or dispatch began or ended last, if none can begin now; else `now_ms`.
+        """The last start or end of a cycle or dispatch if no other can begin now; else `now_ms`.
 
-        None can begin when all threads that a table may have are taken.
+        No other can begin if all threads that a table may have are taken.
         """
         jobs = [each.job.since_ms for each in self.tables.values() if each.job is not None]
         is_free = any(
@@ -398,7 +398,7 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way for any table."""
+        """Whether no table has running work."""
         return all(scheduled.is_idle for scheduled in self.tables.values())
 
     @property
@@ -416,13 +416,13 @@ class Scheduler:
         )
 
     def configure(self, *, retry: Retry, limits: Limits, kinds: Sequence[AnyKind]) -> None:
-        """Use other settings for what begins from now on."""
+        """Uses other settings for work that begins from now on."""
         self.accounting.retry = retry
         self._slots.limits = limits
         self._kinds = kinds
 
     def set_policy(self, name: TableName, policy: TablePolicy) -> None:
-        """Set the table's policy from now on."""
+        """Sets the table's policy from now on."""
         scheduled = self._touched(name)
         if not scheduled.is_worked_on:
             self._slots.forget_credit(scheduled)
@@ -432,7 +432,7 @@ class Scheduler:
     # -- events
 
     def add(self, name: TableName, ref: TableRef, policy: TablePolicy, now_ms: int) -> None:
-        """Serve the table from now on; one that was leaving stays."""
+        """Serves the table from now on; a table that was leaving stays."""
         known = self.tables.get(name)
         if known is not None:
             known.is_leaving = False
@@ -448,15 +448,15 @@ class Scheduler:
         self.poll_due(name, now_ms)
 
     def poll_now(self, name: TableName, now_ms: int) -> None:
-        """Poll the table now, whatever pause its last failure has earned it."""
+        """Polls the table now, regardless of its pause after a failure."""
         scheduled = self._touched(name)
         scheduled.next_try_ms = scheduled.next_poll_ms = 0
         self.poll_due(name, now_ms)
 
     def try_again(self, name: TableName, now_ms: int) -> None:
-        """An operator has mended something: poll the table and try what failed, at once.
+        """Operator retry: poll now and retry failures.
 
-        A table to which nothing may be committed is resumed.
+        A table that must not be changed is resumed.
         """
         scheduled = self._touched(name)
         if scheduled.is_unsafe:
@@ -466,19 +466,19 @@ class Scheduler:
             self.poll_due(name, now_ms)
 
     def remove(self, name: TableName) -> None:
-        """Begin nothing new for the table, and forget it once its running work has ended."""
+        """Stops new work of the table, and forgets it once its running work has ended."""
         self.tables[name].is_leaving = True
         self._leaving[name] = None
 
     def poll_due(self, name: TableName, now_ms: int) -> None:
-        """The poll interval has passed. A table that already waits for a cycle keeps its place."""
+        """Records that the poll interval has passed. A table that already waits keeps its place."""
         scheduled = self.tables.get(name)
         if scheduled is not None and scheduled.poll_due_ms is None:
             scheduled.poll_due_ms = now_ms
             self._cycles.want(scheduled)
 
-    def store_silent(self, catalog: str, why: str) -> None:
-        """Begin nothing for the catalog's tables until `store_answers`; they wait, and say why."""
+    def store_unresponsive(self, catalog: str, why: str) -> None:
+        """Pauses the catalog's tables until `store_answers`; they show the reason."""
         if self.is_draining:
             return
         self._silent.add(catalog)
@@ -487,7 +487,7 @@ class Scheduler:
                 self._touched(name).error = why
 
     def store_answers(self, catalog: str, now_ms: int) -> None:
-        """It is asked again: the catalog's tables are polled at once."""
+        """Polls the catalog's tables at once, since its store responds again."""
         self._silent.discard(catalog)
         for name, scheduled in self.tables.items():
             if name.catalog == catalog:
@@ -497,7 +497,7 @@ class Scheduler:
     def job_ended(
         self, job: effects.Job, outcome: effects.JobOutcome, seconds: float, now_ms: int
     ) -> None:
-        """A job has ended, after `seconds`."""
+        """Records a job's outcome, after `seconds`."""
         scheduled = self._touched(job.name)
         if isinstance(job, effects.MaintenanceJob):
             round_ = outcome if isinstance(outcome, Round) else Round(has_failed=True)
@@ -531,7 +531,7 @@ class Scheduler:
             for record in scheduled.rounds.values():
                 record.has_news = True
         if cycle.wait_ms:
-            # What was offered was planned before our newest snapshot, and is planned again.
+            # Offered work was planned before our newest snapshot, and is planned again.
             scheduled.settling_until_ms = now_ms + cycle.wait_ms
             scheduled.offered.clear()
             scheduled.best_candidate_expires_ms = 0
@@ -552,8 +552,8 @@ class Scheduler:
             self._compactions.abandon(record, "stopped before it began", now_ms)
             return
         if in_flight.ended() is not None:
-            # Nothing to submit: files only change their level.
-            record.begun(now_ms)
+            # There is no subcompaction: files only change their level.
+            record.mark_submitted(now_ms)
             self._compactions.record_outcome(record, now_ms)
 
     def _not_dispatched(
@@ -584,25 +584,25 @@ class Scheduler:
                 self.accounting.ended(record, Outcome.CANCELLED, why, now_ms)
 
     def subcompaction_ended(self, outcome: SubcompactionOutcome, now_ms: int) -> None:
-        """It has succeeded or failed; of a compaction that has ended only files are removed."""
+        """Records an outcome; if the compaction has ended, only its files are removed."""
         self._compactions.subcompaction_ended(outcome, now_ms)
 
     def engine_lost(self, why: str, now_ms: int) -> None:
-        """All subcompactions are lost: their compactions are planned again, no table has failed."""
+        """Books lost subcompactions: their compactions are planned again, no table has failed."""
         self._compactions.engine_lost(self.tables.values(), why, now_ms)
 
     def drain(self, now_ms: int) -> None:
-        """Begin nothing new; compactions of which nothing has begun are dropped."""
+        """Begins no new work; compactions without a submitted subcompaction are dropped."""
         self._cycles.is_draining = True
-        # What has finished is committed or discarded, whatever a store does.
+        # Finished compactions are committed or discarded, even if a store does not respond.
         self._silent.clear()
         for scheduled in self.tables.values():
             scheduled.offered.clear()
             scheduled.best_candidate_expires_ms = 0
-            self._compactions.drop_unbegun(scheduled, "stopped before it began", now_ms)
+            self._compactions.drop_unsubmitted(scheduled, "stopped before it began", now_ms)
 
     def end(self) -> None:
-        """Begin no more commits: compactions that finish from now on are discarded."""
+        """Begins no more commits: compactions that finish from now on are discarded."""
         self._cycles.is_ending = True
         for scheduled in self.tables.values():
             for record in scheduled.with_status(Status.DISPATCHED, Status.RUNNING):
@@ -611,7 +611,7 @@ class Scheduler:
                 self._cycles.want(scheduled)
 
     def tick(self, now_ms: int) -> list[effects.Effect]:
-        """Called about once a second: starts what is due by the clock alone."""
+        """Called about once a second: starts work that is due by the clock."""
         self._maintenance.tick(self.tables.values(), now_ms)
         for scheduled in self.tables.values():
             if scheduled.offered or scheduled.next_waiting:
@@ -619,22 +619,23 @@ class Scheduler:
         return [*self.give_up_hung(now_ms), *self.decide(now_ms)]
 
     def give_up_hung(self, now_ms: int) -> list[effects.Cancel | effects.RestartEngine]:
-        """End compactions whose subcompactions have run for longer than they may."""
+        """Ends compactions whose subcompactions have exceeded their time limit."""
         at_once = self.slots if self.at_once is None else self.at_once
         return self._compactions.give_up_hung(at_once, now_ms)
 
     # -- decisions
 
     def decide(self, now_ms: int) -> list[effects.Effect]:
-        """Everything that can begin now."""
+        """Starts all work that can begin now."""
         for name in self._leaving:
             why = "its table is no longer served"
-            self._compactions.drop_unbegun(self.tables[name], why, now_ms)
-        begun: list[effects.Effect] = [*self._compactions.take_late(), *self._cycles.begin(now_ms)]
+            self._compactions.drop_unsubmitted(self.tables[name], why, now_ms)
+        found: list[effects.Effect] = [*self._compactions.take_late()]
+        found += self._cycles.begin(now_ms)
         if not self.is_ending:
-            begun += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
+            found += self._slots.give(self.tables.values(), slots=self.slots, now_ms=now_ms)
         if self._maintenance.is_due and not self.is_draining:
-            begun += self._maintenance.begin(
+            found += self._maintenance.begin(
                 self.tables.values(), self._kinds, now_ms=now_ms, wall=self.wall
             )
         for name in list(self._leaving):
@@ -645,13 +646,13 @@ class Scheduler:
                 self._jobs.removed(name)
                 self._rounds.removed(name)
                 del self._leaving[name], self.tables[name]
-                begun.append(effects.Forget(name=name))
-        return begun
+                found.append(effects.Forget(name=name))
+        return found
 
     # -- what follows from outcomes
 
     def _touched(self, name: TableName) -> ScheduledTable:
-        """The table; its version grows, so its view is made again."""
+        """The table, with its version increased so that its view is made again."""
         scheduled = self.tables[name]
         scheduled.version += 1
         return scheduled

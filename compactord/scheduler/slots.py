@@ -1,6 +1,6 @@
-"""Which table gets a free slot, and what it uses it for. Pure except for its state.
+"""Assigns free slots to tables. Pure except for its state.
 
-A table asks by `want` and remains a candidate until it has nothing to do. With a slot it runs a
+A table registers with `want` and remains a candidate until it has no work. With a slot it runs a
 subcompaction that is already cut, or dispatches its next decision, which needs a thread as well.
 """
 
@@ -33,12 +33,12 @@ from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.table.backlog import DispatchFilter, PendingCompaction
 
 # How long a choice among a table's pending compactions is valid: time makes them more urgent.
-_HEAD_MS = 5_000
+_BEST_CANDIDATE_MS = 5_000
 # Threads that dispatches never use, so that cycles can run.
 _CYCLE_JOBS = 2
-# Threads that a catalog gets in any case, however many catalogs there are and whatever hangs.
+# Threads that are guaranteed to each catalog, regardless of other catalogs and hung jobs.
 _LEAST_SHARE = 2
-# So many slots in a row go to tables that are first for their readers' sake, then one to others.
+# At most this many slots in a row go to tables that are first because of their readers.
 _FRESH_MAX = 3
 
 _COMPACTING = frozenset({WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND})
@@ -47,16 +47,16 @@ _COMPACTING = frozenset({WorkKind.MINOR, WorkKind.FULL, WorkKind.APPEND})
 class Jobs:
     """The running jobs of one kind: one at a time for each table, `most` and a few more in all.
 
-    Catalogs share the threads, so that calls into one store that do not return leave some to the
-    tables of others. Each catalog gets two in any case, even if `most` are taken. Beyond its share
+    Catalogs share the threads, so that hanging calls into one store leave some to the
+    tables of others. Each catalog is guaranteed two, even if `most` are taken. Beyond its share
     a catalog gets a thread only while half of them are free.
     """
 
     def __init__(self, most: int, silent: Set[str]) -> None:
-        """`silent`: catalogs whose store or server does not answer; the caller changes them."""
+        """`silent`: catalogs whose store or server does not respond; the caller changes them."""
         self._most = most
         self.silent = silent
-        # By catalog: its tables, the threads that it holds, and those that hung jobs have.
+        # By catalog: its tables, the threads that it holds, and the threads of hung jobs.
         self._tables: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
         self._hung: Counter[str] = Counter()
@@ -68,25 +68,25 @@ class Jobs:
 
     @property
     def catalogs(self) -> Set[str]:
-        """Those that have tables."""
+        """The catalogs that have tables."""
         return self._tables.keys()
 
     @property
     def may_any_begin(self) -> bool:
-        """Whether a thread is free, or a catalog has fewer than it gets in any case."""
+        """Whether a thread is free, or a catalog has fewer than its guaranteed ones."""
         return self.free > 0 or any(self._held[each] < _LEAST_SHARE for each in self._tables)
 
     def added(self, name: TableName) -> None:
-        """A table is served from now on."""
+        """Counts a table that is served from now on."""
         self._tables[name.catalog] += 1
 
     def removed(self, name: TableName) -> None:
-        """A table is served no more."""
+        """Removes a table that is no longer served."""
         self._tables[name.catalog] -= 1
         self._tables += Counter()
 
     def may_begin(self, catalog: str, *, spare: int = 0) -> bool:
-        """Whether a table of the catalog may begin one, with `spare` threads left to others."""
+        """Whether a table of the catalog may begin a job, with `spare` threads left to others."""
         if catalog in self.silent:
             return False
         held = self._held[catalog]
@@ -97,11 +97,11 @@ class Jobs:
         return self.free > (spare if is_below_share else max(spare, self._most // 2))
 
     def began(self, name: TableName) -> None:
-        """A job of the table has a thread."""
+        """Takes a thread for a job of the table."""
         self._held[name.catalog] += 1
 
     def hung(self, name: TableName) -> None:
-        """The table's job takes too long to count; no more than `most` of a catalog are spared."""
+        """Stops counting the table's overlong job; at most `most` of a catalog are spared."""
         catalog = name.catalog
         if name not in self._hung_tables and self._hung[catalog] < self._most:
             self._hung_tables.add(name)
@@ -109,7 +109,7 @@ class Jobs:
             self._held[catalog] -= 1
 
     def ended(self, name: TableName) -> None:
-        """It has given the thread back."""
+        """Frees the thread of the table's job."""
         if name in self._hung_tables:
             self._hung_tables.discard(name)
             self._hung[name.catalog] -= 1
@@ -128,9 +128,9 @@ class Slots:
         self._last_id = 0
         # The virtual time of the table that got the last slot.
         self._virtual_time = 0.0
-        # How many slots in a row went to tables that are first for their readers' sake.
+        # How many slots in a row went to tables that are first because of their readers.
         self._fresh = 0
-        # Tables that want a slot, in the order in which they began to want it.
+        # Tables that want a slot, in the order of their requests.
         self._wanted: dict[TableName, ScheduledTable] = {}
 
     def want(self, scheduled: ScheduledTable) -> None:
@@ -141,13 +141,13 @@ class Slots:
         self._wanted.pop(scheduled.name, None)
 
     def forget_credit(self, scheduled: ScheduledTable) -> None:
-        """A table gets no credit for time in which it wanted no slot or was not allowed one."""
+        """Withdraws credit for time in which the table wanted no slot or was not allowed one."""
         scheduled.virtual_time = max(scheduled.virtual_time, self._virtual_time)
 
     def give(
         self, tables: Collection[ScheduledTable], *, slots: int, now_ms: int
     ) -> Iterator[Submit | DispatchJob]:
-        """What begins with the free ones of `slots` slots."""
+        """Starts work on the free ones of `slots` slots."""
         if not self._wanted:
             return
         preparing = sum(
@@ -193,7 +193,7 @@ class Slots:
             self._contend(scheduled, contenders, now_ms)
 
     def skip(self, scheduled: ScheduledTable, now_ms: int, *, may_begin: bool) -> DispatchFilter:
-        """What the table need not offer, because it could not begin now."""
+        """The work that the table need not offer, because it could not begin now."""
         policy = scheduled.policy
         closed = {kind for kind in WorkKind if not self._is_open(policy, kind, now_ms)}
         is_at_work = may_begin and scheduled.is_worked_on and scheduled.halt is None
@@ -212,7 +212,7 @@ class Slots:
 
     def may_begin(self, scheduled: ScheduledTable, now_ms: int) -> bool:
         """Whether the table would dispatch another compaction if it had a slot."""
-        return self._head(scheduled, now_ms) is not None
+        return self._best_candidate(scheduled, now_ms) is not None
 
     def _contend(
         self,
@@ -220,7 +220,7 @@ class Slots:
         contenders: dict[int, tuple[ScheduledTable, Contender]],
         now_ms: int,
     ) -> None:
-        """Add the table to the candidates for a slot, or remove it from them."""
+        """Adds the table to the candidates for a slot, or removes it from them."""
         contender = self._contender(scheduled, now_ms)
         if contender is None:
             if not scheduled.offered:
@@ -233,13 +233,13 @@ class Slots:
         if record is not None:
             pending, size = record.pending, record.subcompaction_bytes
         else:
-            head = self._head(scheduled, now_ms)
-            if head is None:
+            best = self._best_candidate(scheduled, now_ms)
+            if best is None:
                 return None
-            pending, size = head, head.size_bytes // max(1, head.tasks)
+            pending, size = best, best.size_bytes // max(1, best.tasks)
         return Contender(
             index=scheduled.index,
-            # What is cut already becomes as urgent as a pending compaction of the same age.
+            # A cut compaction becomes as urgent as a pending one of the same age.
             priority_class=scheduled.urgency(pending, now_ms),
             benefit=pending.benefit,
             weight=scheduled.weight,
@@ -250,15 +250,15 @@ class Slots:
             lag=lag_of(pending, scheduled.policy, now_ms),
         )
 
-    def _head(self, scheduled: ScheduledTable, now_ms: int) -> PendingCompaction | None:
-        """What the table would do next, None when it may do nothing."""
+    def _best_candidate(self, scheduled: ScheduledTable, now_ms: int) -> PendingCompaction | None:
+        """The table's next pending compaction, or None if it may do nothing."""
         if scheduled.job is not None or scheduled.is_leaving:
             return None
         if not scheduled.is_worked_on:
             return None
         if max(scheduled.next_try_ms, scheduled.next_poll_ms) > now_ms:
             return None
-        # A halted table is tried again with one compaction.
+        # A halted table is retried with one compaction.
         if scheduled.halt is not None and (scheduled.in_flight or scheduled.is_unsafe):
             return None
         if scheduled.best_candidate_expires_ms <= now_ms:
@@ -267,18 +267,18 @@ class Slots:
                 for pending in scheduled.offered.values()
                 if self._may(scheduled, pending, now_ms)
             ]
-            # Buckets that always fail must not keep the table halted, nor take the others' slots.
+            # Buckets that always fail must not keep the table halted, nor take slots from others.
             least = min((scheduled.failures_of(each.bucket) for each in eligible), default=0)
             eligible = [each for each in eligible if scheduled.failures_of(each.bucket) == least]
-            scheduled.head = most_urgent(eligible, scheduled.policy, now_ms)
-            scheduled.best_candidate_expires_ms = now_ms + _HEAD_MS
-        return scheduled.head
+            scheduled.best_candidate = most_urgent(eligible, scheduled.policy, now_ms)
+            scheduled.best_candidate_expires_ms = now_ms + _BEST_CANDIDATE_MS
+        return scheduled.best_candidate
 
     def _may(self, scheduled: ScheduledTable, pending: PendingCompaction, now_ms: int) -> bool:
         if scheduled.is_quarantined(pending.bucket, now_ms):
             return False
         if any(record.pending.bucket == pending.bucket for record in scheduled.abandoned):
-            # A worker may still be at it: another attempt might hang as well, and cost a slot too.
+            # A worker may still run: another attempt might hang as well, and cost a second slot.
             return False
         policy = scheduled.policy
         if pending.is_forced and not policy.windows_strict:
@@ -293,7 +293,7 @@ class Slots:
     ) -> Submit:
         scheduled.version += 1
         subcompaction = record.in_flight.waiting.popleft()
-        if record.begun(now_ms):
+        if record.mark_submitted(now_ms):
             started = CompactionStarted(name=scheduled.name, record=record, now_ms=now_ms)
             scheduled.tell(started)
         size = record.subcompaction_bytes
@@ -310,7 +310,7 @@ class Slots:
         return Submit(subcompaction=subcompaction)
 
     def _begin_dispatch(self, scheduled: ScheduledTable, free: int, now_ms: int) -> DispatchJob:
-        pending = scheduled.head
+        pending = scheduled.best_candidate
         assert pending is not None, "chosen for it"
         scheduled.version += 1
         scheduled.best_candidate_expires_ms = 0
@@ -336,7 +336,7 @@ class Slots:
 
 
 def _taken(scheduled: ScheduledTable, pending: PendingCompaction) -> PendingCompaction:
-    """One of the compactions of a pending bucket; the others remain on offer."""
+    """One of the compactions of a pending bucket; the rest remain on offer."""
     if pending.tasks == 1:
         del scheduled.offered[pending.bucket]
         return pending

@@ -144,8 +144,8 @@ class UnresponsiveStores:
             since_ms = min(filter(None, (each.open_since_ms for each in breakers)), default=0)
             if since_ms and catalog not in self.since_ms:
                 why = "; ".join(filter(None, (each.why for each in breakers)))
-                _log.error("store_silent", catalog=catalog, error=why)
-                self._scheduler.store_silent(catalog, why)
+                _log.error("store_unresponsive", catalog=catalog, error=why)
+                self._scheduler.store_unresponsive(catalog, why)
             elif not since_ms and self.since_ms.pop(catalog, None) is not None:
                 _log.info("store_answers", catalog=catalog)
                 self._scheduler.store_answers(catalog, now_ms)

@@ -1,4 +1,4 @@
-"""Which snapshots the newest one descends from, and when it is safe to build on it.
+"""Ancestry of snapshots: proves what the newest one descends from, and when it is settled.
 
 The order of ids does not show it: on stores where a rename replaces what is there, the snapshot
 under an id may have come after those above it. A snapshot is in the table if the base of the next
@@ -6,12 +6,12 @@ one contains what it changed.
 
 Java's commit on stores without an exclusive rename replaces what is there (catalog/
 RenamingSnapshotCommit.java): a writer that looked before our publication may rename after the next
-one. The newest snapshot alone does not show that.
+one. The newest snapshot does not show that.
 
-A Java writer without a lock looks whether an id is free and then copies over whatever is there
+A Java writer without a lock looks whether an id is free and then copies over the existing file
 (catalog/RenamingSnapshotCommit.java, the rename of object stores). If it looked before our
-publication, it replaces our snapshot seconds later. As long as nothing of ours was built on that
-one, nothing is lost but our work; so we wait until such a writer must be done.
+publication, it replaces our snapshot seconds later. While none of our work is built on that
+one, only our work is lost; so we wait until such a writer must be done.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Contained(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one snapshot changed, or several that are known by their manifests alone.
+    """The changes of one snapshot, or of several that are known only by their manifests.
 
-    `commit_user` None: some compactord.
+    `commit_user` is None for any compactord process.
     """
 
     snapshot_id: int
@@ -74,7 +74,7 @@ class Step:
 
 
 class Ancestry:
-    """Reads the snapshots of one table; what it has read is kept, so make one for each look.
+    """Reads the snapshots of one table and caches them, so make one for each look back.
 
     All methods raise what reading raises, `ObjectNotFound` for what has expired.
     """
@@ -91,7 +91,7 @@ class Ancestry:
         return self._snapshots[snapshot_id]
 
     def readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
-        """Of these snapshots those that have not expired and are not damaged."""
+        """The given snapshots that have not expired and are not damaged."""
 
         def read(snapshot_id: int) -> Snapshot | None:
             try:
@@ -99,7 +99,7 @@ class Ancestry:
             except ObjectNotFound:
                 return None
             except (FormatError, UnsupportedTable) as error:
-                # Nothing below it can be compared with it.
+                # No snapshot below can be compared with it.
                 _log.info("snapshot_passed_over", snapshot_id=snapshot_id, error=str(error))
                 return None
 
@@ -141,7 +141,7 @@ class Ancestry:
         return Contained.YES if is_in else Contained.NO
 
     def _has_vectors(self, earlier: Snapshot, later: Snapshot) -> Contained:
-        """As `contained`, for one that changed no data file: a DELETE that wrote deletion vectors.
+        """`contained` for a snapshot that changed no data file: a DELETE with deletion vectors.
 
         The next one may have replaced all index files, and data files with their vectors.
         """
@@ -172,7 +172,7 @@ class Ancestry:
         return Contained.YES
 
     def _below_index(self, snapshot: Snapshot) -> str | None:
-        """The index manifest of the snapshot below; None: it has none, or is gone."""
+        """The index manifest of the snapshot below, or None if it is missing or has none."""
         try:
             return self.snapshot(snapshot.id - 1).index_manifest if snapshot.id > 1 else None
         except ObjectNotFound:
@@ -181,11 +181,11 @@ class Ancestry:
     def between(
         self, lost: Snapshot, above: Snapshot, known: Mapping[int, Snapshot]
     ) -> tuple[Step, ...] | None:
-        """What led from the base of `lost` to that of `above`: snapshots that have been replaced.
+        """The replaced snapshots from the base of `lost` to the base of `above`, as steps.
 
         They are compactions of compactord's, or partitions that it removed, if the manifests are
         that `above` has and `lost` was not built on; else their deltas are read if all are in
-        `known`, from the same base. None when neither can be told.
+        `known`, from the same base. None if neither is proved.
         """
         before, after = self.base(lost), self.base(above)
         names = _names(before)
@@ -213,7 +213,7 @@ class Ancestry:
         return tuple(self.step(each) for each in chain) if is_same_base else None
 
     def step(self, snapshot: Snapshot) -> Step:
-        """What the snapshot changed, and who made it."""
+        """The snapshot's changes and user."""
         return Step(
             snapshot_id=snapshot.id,
             commit_user=snapshot.commit_user,
@@ -225,7 +225,7 @@ class Ancestry:
     def has_ours(self, lost: Snapshot, above: Snapshot) -> bool:
         """Whether compactord made `above`, or a snapshot below it that is not one of `lost`'s.
 
-        Files of compactord's tell their owner by their name; the snapshot of a commit that it made
+        Names of compactord's files contain their owner; the snapshot of a commit that it made
         again has another's user.
         """
         if _is_ours(above):
@@ -241,7 +241,7 @@ class Ancestry:
     def _live(
         self, wanted: Collection[FileIdentity], manifests: Sequence[ManifestFile]
     ) -> set[FileIdentity]:
-        """Those of `wanted` that are live in a snapshot with these manifests."""
+        """The `wanted` files that are live in a snapshot with these manifests."""
         hashes = np.sort(identity_hashes(list(wanted)))
         live: set[FileIdentity] = set()
         dead: set[FileIdentity] = set()
@@ -260,10 +260,10 @@ class Ancestry:
 
 
 def late_candidates(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
-    """Of snapshots in order of id, those that may have been renamed into their place late.
+    """The snapshots, from a list by id, that may have been renamed into their place late.
 
-    Worth a look are those below one that compactord made, and those whose rows the next one did not
-    count: an append in the place of a compaction. Compactions and removals of ours replace nothing.
+    Candidates are snapshots below one that compactord made, and snapshots whose rows the next one
+    did not count: an append in the place of a compaction. Our own commits replace no snapshot.
     """
     candidates = []
     for snapshot, above in itertools.pairwise(snapshots):
@@ -292,18 +292,18 @@ def _names(manifests: Collection[ManifestFile]) -> set[str]:
 
 # Beyond this the oldest are forgotten.
 _REMEMBERED_MAX = 1000
-# How many of those that nobody looks back at any more are kept to tell a rollback by.
+# How many forgotten snapshots are kept to recognise a rollback.
 _OLD_MAX = 10
-# Up to so many are read at once: to list them first costs as much, or more.
+# Up to this many are read at once: listing them first costs as much, or more.
 _READ_MAX = 4
-# Stores tell changes in whole seconds: files made longer apart than this have different times.
+# Stores record changes in whole seconds: files made longer apart than this have different times.
 _TIMES_DIFFER_MS = 2_000
 # How many snapshots are read for the last commit that was ours.
 _LOOKED_BACK = 10
 
 
 def last_commit(storage: Storage, location: str, newest: Snapshot) -> Snapshot | None:
-    """The newest COMPACT snapshot by a process of compactord, whichever; None: not among the last.
+    """The newest COMPACT snapshot by any compactord process, or None if no recent one is.
 
     `_LOOKED_BACK` snapshots are read at most. Raises what reading raises.
     """
@@ -339,14 +339,14 @@ class _Remembered:
 
 
 class PublishedSnapshots:
-    """Of one table, for `writer_delay_ms` each. Times are steady; any thread may ask."""
+    """Published snapshots of one table, for `writer_delay_ms` each. Steady times; thread-safe."""
 
     def __init__(self, storage: Storage, location: str) -> None:
         self._storage = storage
         self._location = location
         self._lock = threading.Lock()
         self._remembered: dict[int, _Remembered] = {}
-        # Forgotten, but for the question whether the table was rolled back.
+        # Forgotten, but kept to detect a rollback of the table.
         self._old: dict[int, Snapshot] = {}
 
     def add(self, snapshot: Snapshot, base: Snapshot | None, now_ms: int) -> None:
@@ -361,12 +361,12 @@ class PublishedSnapshots:
                 del self._remembered[snapshot_id]
 
     def known(self) -> Mapping[int, Snapshot]:
-        """By id, what is remembered."""
+        """The remembered snapshots, by id."""
         with self._lock:
             return {key: each.snapshot for key, each in self._remembered.items()}
 
     def forget_before(self, since_ms: int) -> None:
-        """Look no longer at those published before this steady time."""
+        """Forgets snapshots published before this steady time."""
         with self._lock:
             for snapshot_id in [k for k, r in self._remembered.items() if r.since_ms < since_ms]:
                 self._old[snapshot_id] = self._remembered.pop(snapshot_id).snapshot
@@ -374,13 +374,13 @@ class PublishedSnapshots:
                 del self._old[snapshot_id]
 
     def clear(self) -> None:
-        """Forget all: they were another table's."""
+        """Forgets all snapshots: they were another table's."""
         with self._lock:
             self._remembered.clear()
             self._old.clear()
 
     def decided(self, snapshot: Snapshot) -> None:
-        """From now on this one is known to have its id; another in its place would be new."""
+        """Accepts this snapshot as the owner of its id; another in its place would be new."""
         with self._lock:
             remembered = self._remembered.get(snapshot.id)
             if remembered is not None:
@@ -389,16 +389,15 @@ class PublishedSnapshots:
     def was_rolled_back(self, ours: Snapshot) -> bool:
         """Whether the table was rolled back past what `ours` was built on.
 
-        A rename in our place leaves below it what was there. After a rollback others have put other
-        snapshots there. A rollback to that very snapshot cannot be told from a rename. Raises what
-        reading raises.
+        A rename in our place keeps the snapshots below it. After a rollback other snapshots are
+        there. A rollback to that very snapshot looks the same as a rename. Raises read errors.
         """
         with self._lock:
             remembered = {key: each.snapshot for key, each in self._remembered.items()}
             snapshots = {**self._old, **remembered}
         below = snapshots.get(ours.id - 1)
         while below is not None and below.commit_user == ours.commit_user:
-            # Ours may have been replaced by a rename, too.
+            # A rename may have replaced ours as well.
             below = snapshots.get(below.id - 1)
         if below is None:
             return False
@@ -406,11 +405,11 @@ class PublishedSnapshots:
         return found is not None and found.identity != below.identity
 
     def replaced(self, now_ms: int) -> tuple[ReplacedSnapshot, ...]:
-        """Those whose id another snapshot has now, by id.
+        """The remembered snapshots whose id belongs to another snapshot now, by id.
 
-        A few are read. Of more, after one listing, those alone whose file is not known to hold
-        them, where its time would tell of a later one. `now_ms` is steady. Ids that are gone
-        (expired, rolled back) are passed over. Raises what listing and reading raise.
+        A few are read. If there are more, one listing excludes unchanged files by their times, and
+        only the rest are read. `now_ms` is steady. Missing ids (expired, rolled back) are
+        skipped. Raises what listing and reading raise.
         """
         with self._lock:
             remembered = dict(sorted(self._remembered.items()))
@@ -422,7 +421,7 @@ class PublishedSnapshots:
             unread = [
                 (each, files[snapshot_id])
                 for snapshot_id, each in remembered.items()
-                if snapshot_id in files and each.checked != _seen(files[snapshot_id])
+                if snapshot_id in files and each.checked != _version(files[snapshot_id])
             ]
         others = map_concurrently(self._storage, lambda pair: self._other(*pair, now_ms), unread)
         return tuple(
@@ -446,11 +445,11 @@ class PublishedSnapshots:
         if status is None or status.changed_ms == NO_TIME_MS:
             return None
         if now_ms - remembered.since_ms > _TIMES_DIFFER_MS:
-            remembered.checked = _seen(status)
+            remembered.checked = _version(status)
         return None
 
 
-def _seen(status: ObjectStatus) -> tuple[int, int]:
+def _version(status: ObjectStatus) -> tuple[int, int]:
     return status.size_bytes, status.changed_ms
 
 
@@ -459,7 +458,7 @@ _CLOCKS_DIFFER_MS = 300_000
 
 
 class SettleDelay:
-    """Of one table, for one session; any thread may ask. With `settle_ms` 0 nothing ever waits."""
+    """The settle delay of one table's session. Thread-safe. With `settle_ms` 0 there is no wait."""
 
     def __init__(self, clock: Clock, settle_ms: int) -> None:
         self._clock = clock
@@ -476,8 +475,8 @@ class SettleDelay:
     def opened(self, newest: Snapshot | None) -> None:
         """The table was read for the first time: another process may just have published `newest`.
 
-        The metadata that compactord writes tells its owner by name, also where it made the commit
-        of a writer again.
+        Names of metadata that compactord writes contain their owner, even if it restored a
+        writer's commit.
         """
         if not self._settle_ms or newest is None:
             return
@@ -488,12 +487,12 @@ class SettleDelay:
             self.published(newest)
 
     def wait_ms(self) -> int:
-        """How long nothing may be built on our newest snapshot, nor deleted because of it."""
+        """Milliseconds until our newest snapshot is safe to build on and to delete for."""
         return max(0, self._until_ms - self._clock.steady_ms()) if self._settle_ms else 0
 
     @property
     def is_unread(self) -> bool:
-        """Whether our newest snapshot has not been read back since it stood for long enough."""
+        """Whether our newest snapshot still must be read back after its delay."""
         return bool(self._unread)
 
     def has_relied_on(self, ours: Snapshot) -> bool:
@@ -501,6 +500,6 @@ class SettleDelay:
         return ours.identity not in self._unread
 
     def read_back(self) -> None:
-        """Our newest snapshot has stood, and was read back: what was found is known."""
+        """Records that our newest snapshot was read back after its delay."""
         if not self.wait_ms():
             self._unread.clear()

@@ -5,7 +5,7 @@ Entries stay encoded (and packed) and become objects on demand: a million files 
 about 200 MB with statistics of nine columns.
 
 `BucketSummary` is one bucket as a value; making a new one costs as much as the commit changed.
-`BucketSummaries` are all of them as columns.
+`BucketSummaries` has all buckets as columns.
 
 The oldest run is all of the highest level, or, where level 0 is the highest, the last file in the
 order of Levels.java. That order ends with the file name; here, of two files that differ only in
@@ -51,7 +51,7 @@ _LARGEST = np.iinfo(np.int64).max
 class TopLevel(Generic[Number]):
     """The files on the highest level of a bucket that has any, or of many buckets as columns.
 
-    `oldest_run_bytes` is the size of the oldest run and `age` that of its file by `level0_age`,
+    `oldest_run_bytes` is the size of the oldest run and `age` its file's `level0_age`,
     which has a meaning on level 0 only. `created_ms` is the newest creation of a file on the level,
     by local wall clock, -1 if none is known.
     """
@@ -101,7 +101,7 @@ def level0_age(
 
 
 def top_levels(files: FileColumns, starts: Ints) -> TopLevel[Ints]:
-    """Of files that are ordered by bucket, each of which begins at one of `starts`."""
+    """The top levels of files ordered by bucket; each bucket begins at one of `starts`."""
     if not len(starts):
         none = np.zeros(0, np.int64)
         return TopLevel(none, none, none, (none, none, none))
@@ -129,7 +129,7 @@ def top_levels(files: FileColumns, starts: Ints) -> TopLevel[Ints]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketSummary:
-    """One bucket's facts, as `BucketSummaries` has them for all.
+    """One bucket's facts, the same as in `BucketSummaries`.
 
     `level_counts` are files by level. `top` is None for a bucket without files.
     """
@@ -172,7 +172,7 @@ EMPTY_BUCKET = BucketSummary(total_buckets=0, size_bytes=0, row_count=0, level_c
 class BucketIndex:
     """Buckets in order, by the bytes of the partition and the bucket number.
 
-    `partitions` are in order, too, and may be more than there are buckets of. `keys` are those of
+    `partitions` are in order and may include unused ones. `keys` are
     `packed_keys`, with `codes` of partitions.
     """
 
@@ -266,7 +266,7 @@ class BucketSummaries:
         """With these buckets replaced; a bucket without files is removed.
 
         Copies the columns; the other steps cost O(changed buckets). New or removed buckets cost
-        some passes over all buckets.
+        some iterations over all buckets.
         """
         rows, there, new = [], [], []
         for bucket, summary in changed.items():
@@ -364,8 +364,8 @@ class Chunk:
 class BaseFiles:
     """The columns of all files, ordered by bucket, with lookups by bucket, file and entry.
 
-    `columns` are in order of arrival within a bucket. `places` and `kept_names` are in that order,
-    and say where each entry is in `chunks`, and its name; null where that is not kept.
+    `columns` are in order of arrival within a bucket. `places` and `kept_names` are in that order:
+    each entry's position in `chunks`, and its name, null if that is not kept.
     """
 
     __slots__ = (
@@ -395,8 +395,8 @@ class BaseFiles:
     ) -> None:
         """Takes `columns` in order of arrival, with codes of `partitions`, and may modify them.
 
-        `places` say where each entry's bytes are: in which of `chunks`, and at which position
-        (`packed_keys`). `names` of files may be kept where objects of them would be too many.
+        `places` locate each entry's bytes: the chunk in `chunks`, and the position in it
+        (`packed_keys`). `names` of files may be kept if objects of them would be too many.
 
         Raises `FormatError` if a file occurs twice.
         """
@@ -467,7 +467,7 @@ class BaseFiles:
     def created_ms(self, of: Mask, pick: np.ufunc) -> dict[BucketId, int]:
         """When the oldest (`np.minimum`) or newest of these files was created, by local wall clock.
 
-        Of each bucket that has any whose creation is known.
+        Includes buckets with at least one known creation time.
         """
         created = self.columns.creation_time_ms
         rows = np.flatnonzero(of & (created >= 0))
@@ -573,7 +573,7 @@ class BaseFilesBuilder:
         columns = entries.files.take(rows)
         self._add(columns, entries.partitions)
         # A partition without buckets may have very many files, which are packed by size and name.
-        # The number of dynamic buckets is -1, too, but there are others than 0.
+        # The number of dynamic buckets is -1 as well, but they have buckets other than 0.
         has_buckets = bool((columns.total_buckets >= 0).all() or columns.bucket.any())
         self._names.append(None if has_buckets else entries.names(rows))
         self._places.append(packed_keys(len(self._chunks), np.arange(len(rows))))
@@ -615,7 +615,7 @@ class BaseFilesBuilder:
 
 
 def _without_dead(chunk: Chunk, positions: Ints) -> tuple[Chunk, Ints]:
-    """The chunk, or a copy of these positions only if it has many others."""
+    """The chunk, or a copy of these positions only if most entries are dead."""
     if len(positions) >= (1 - _DEAD_SHARE) * len(chunk.records):
         return chunk, positions
     records = chunk.records.take(positions.tolist())

@@ -1,9 +1,9 @@
 """Columns over live files: last compactions, newest files, waiting rows.
 
-They wait in files on levels below a certain one (`CompactionOptions.waiting_level`), since the
-snapshot that added them, as far as that was seen. Where the table was read as a whole, files that
-were there count from their creation. What a compaction writes to a level on which it still waits
-counts from the oldest of what it took.
+Rows wait in files on levels below a certain one (`CompactionOptions.waiting_level`), since the
+snapshot that added them, if that was observed. After a full read of the table, existing files
+count from their creation. Output of a compaction to a level on which it still waits
+counts from the oldest input.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from compactord.state.live_files import LiveFiles
 class FileTimes:
     """Creation times, by local wall clock, of each bucket that has such files.
 
-    `last_ms`: of the newest live file that a compaction wrote or moved to a higher level.
-    `earliest_ms`: of the oldest that is small and was not compacted.
+    `last_ms`: the newest live file that a compaction wrote or moved to a higher level.
+    `earliest_ms`: the oldest small file that was not compacted.
     """
 
     last_ms: Mapping[BucketId, int]
@@ -31,7 +31,7 @@ class FileTimes:
 
     @classmethod
     def of(cls, files: LiveFiles, *, small: int) -> FileTimes:
-        """Of all files; those below `small` bytes are small. O(files), on columns."""
+        """The times of all files; files below `small` bytes are small. O(files), on columns."""
         base, columns = files.base, files.base.columns
         is_done = (columns.level > 0) | (columns.file_source == FileSource.COMPACT)
         is_left = ~is_done & (columns.file_size < small)
@@ -40,7 +40,7 @@ class FileTimes:
         return found.updated(files, {b for layer in files.layers for b in layer}, small=small)
 
     def updated(self, files: LiveFiles, changed: Set[BucketId], *, small: int) -> FileTimes:
-        """Where the files of these buckets are different ones."""
+        """Updates the times of changed buckets."""
         last, earliest = dict(self.last_ms), dict(self.earliest_ms)
         for bucket in changed:
             done, left = [], []
@@ -60,7 +60,7 @@ class FileTimes:
 
 @dataclass(frozen=True, slots=True)
 class NewestFiles:
-    """When those of a partition were created, -1: none is known.
+    """Creation times of a partition's newest files, -1 if unknown.
 
     `waits`: readers do not see all its rows yet.
     """
@@ -103,7 +103,7 @@ def newest_files(files: LiveFiles, *, waits: bool) -> dict[bytes, NewestFiles]:
 
 @dataclass(frozen=True, slots=True)
 class AppendedFiles:
-    """When the newest file was created that was seen of a writer in each partition.
+    """Creation time of the newest observed file of a writer in each partition.
 
     A compaction may have replaced it since.
     """
@@ -111,19 +111,19 @@ class AppendedFiles:
     created_ms: Mapping[bytes, int] = field(default_factory=dict)
 
     def besides(self, files: LiveFiles) -> AppendedFiles:
-        """With those that are live. O(files), on columns."""
+        """Adds live files. O(files), on columns."""
         found = dict(self.created_ms)
         for partition, newest in newest_files(files, waits=False).items():
             found[partition] = max(newest.appended_ms, found.get(partition, -1))
         return AppendedFiles(found)
 
-    def without_gone(self, files: LiveFiles) -> AppendedFiles:
-        """Without the partitions that have no live file. O(buckets)."""
+    def without_emptied(self, files: LiveFiles) -> AppendedFiles:
+        """Removes partitions that have no live file. O(buckets)."""
         live = {bucket.partition for bucket in files.bucket_ids()}
         return AppendedFiles({each: ms for each, ms in self.created_ms.items() if each in live})
 
     def after(self, delta: Sequence[ManifestEntry]) -> AppendedFiles:
-        """With those that a snapshot adds."""
+        """Adds files of a snapshot's delta."""
         found = dict(self.created_ms)
         for entry in delta:
             file = entry.file
@@ -132,13 +132,13 @@ class AppendedFiles:
         return AppendedFiles(found)
 
 
-# Stands for all files of a bucket that were there when the table was read.
+# Represents all files of a bucket that existed when the table was read.
 _READ = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRows:
-    """Of one table at one snapshot. `level`: files on a level below it wait.
+    """The waiting rows of a table at one snapshot: rows in files below `level`.
 
     Creation times are by local wall clock, which is `ahead_ms` ahead of UTC. Files whose creation
     is not known count as not waiting until they are taken with others.
@@ -151,25 +151,25 @@ class WaitingRows:
 
     @classmethod
     def of(cls, files: LiveFiles, level: int, *, ahead_ms: int) -> WaitingRows:
-        """Those of a table that was read as a whole. O(files), on columns."""
+        """The waiting rows of a completely read table. O(files), on columns."""
         base = (files.consolidated() if files.layers else files).base
         oldest = base.created_ms(base.columns.level < level, np.minimum)
         since = {bucket: {_READ: ms - ahead_ms} for bucket, ms in oldest.items()}
         return cls(level, ahead_ms, since)
 
     def since_ms(self, bucket: BucketId) -> int:
-        """Since when the bucket's oldest row waits, 0 when none does."""
+        """Write time of the bucket's oldest waiting row, 0 if none."""
         return min(self._since_ms.get(bucket, {}).values(), default=0)
 
     @property
     def oldest_ms(self) -> int:
-        """Since when the table's oldest row waits, 0 when none does."""
+        """Write time of the table's oldest waiting row, 0 if none."""
         return min((min(each.values()) for each in self._since_ms.values()), default=0)
 
     def applied(
         self, snapshot: Snapshot, delta: Sequence[ManifestEntry], files: LiveFiles
     ) -> WaitingRows:
-        """After a snapshot with this delta, which has made `files`. O(change) for most buckets."""
+        """The rows after a snapshot with this delta and `files`. O(change) for most buckets."""
         changes: dict[BucketId, list[ManifestEntry]] = {}
         for entry in delta:
             if entry.file.level < self.level:
@@ -195,7 +195,7 @@ class WaitingRows:
             return {}
         gone = {entry.file.file_name for entry in entries if entry.kind is EntryKind.DELETE}
         known = {name: ms for name, ms in before.items() if name not in gone}
-        # Those of rows that a compaction took, which wait on in what it wrote.
+        # Rows that a compaction took still wait in its output.
         taken = [before[name] for name in gone & before.keys()]
         took_read = len(taken) < len(gone)
         if took_read and (read_ms := known.pop(_READ, None)) is not None:

@@ -1,6 +1,6 @@
 """The files of one bucket as columns, by size: 100,000 of them are packed in milliseconds.
 
-A file becomes an object when it is read, which takes as long as a hundred files do here.
+A file becomes an object on access, which takes as long as a hundred files do here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def names_of(files: Iterable[DataFile]) -> pa.LargeStringArray:
 
 
 def named(ours: pa.LargeStringArray, names: Set[str]) -> Mask:
-    """Which of `ours` are in `names`."""
+    """A mask of `ours` that are in `names`."""
     if len(names) < len(ours):
         value_set = pa.array(list(names), pa.large_string())
         found: Mask = pc.is_in(ours, value_set=value_set).to_numpy(zero_copy_only=False)
@@ -74,7 +74,7 @@ class FilesBySize:
     bucket: BucketId
     total_buckets: int
     columns: SizeColumns
-    # Where `_names` and `_source` have each file. Putting names in order would take the longest.
+    # The position of each file in `_names` and `_source`. Sorting names would take the longest.
     _rows: Ints
     _names: pa.LargeStringArray
     _source: Callable[[Ints], Sequence[DataFile]]
@@ -87,7 +87,7 @@ class FilesBySize:
         names: pa.LargeStringArray,
         source: Callable[[Ints], Sequence[DataFile]],
     ) -> FilesBySize:
-        """Files in any order, with their names. `source` returns those at some rows of both."""
+        """Orders files by size. `source` returns the files at some rows of both columns."""
         keys = {
             "size": columns.file_size,
             "sequence": columns.min_sequence_number,
@@ -124,7 +124,7 @@ class FilesBySize:
         return replace(self, columns=self.columns.take(places), _rows=self._rows[places])
 
     def followed_by(self, other: FilesBySize) -> FilesBySize:
-        """Both, which were taken from the same files."""
+        """The files of both, which were taken from the same source."""
         columns = SizeColumns.concatenated([self.columns, other.columns])
         return replace(self, columns=columns, _rows=np.concatenate([self._rows, other._rows]))
 
@@ -132,14 +132,14 @@ class FilesBySize:
         return self.take(slice(int(np.searchsorted(self.columns.file_size, size_bytes))))
 
     def without(self, names: Set[str]) -> FilesBySize:
-        """All but those that have one of these names."""
+        """All files except the named ones."""
         if not names:
             return self
         found = named(self._names, names)
         return self.take(~found[self._rows]) if found.any() else self
 
     def only(self, names: Set[str]) -> FilesBySize:
-        """Those that have one of these names."""
+        """Only the named files."""
         return self.take(named(self._names, names)[self._rows])
 
     def read(self, start: int, stop: int) -> tuple[DataFile, ...]:
@@ -154,9 +154,9 @@ class FilesBySize:
         return tuple(file for file in files if file is not None)
 
     def formats(self) -> set[str]:
-        """The formats that the names tell of all files, also of those that were not taken.
+        """The formats of all files by their names, even of files that were not taken.
 
-        Raises `FormatError` for a name that tells none.
+        Raises `FormatError` for a name without a format.
         """
         names = self._names
         if not len(names):

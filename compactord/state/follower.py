@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True, kw_only=True)
 class RefreshStats:
-    """What refreshes have found: changed buckets (None: any may be), bytes appended, reads."""
+    """Findings of refreshes: changed buckets (None if any may be), bytes appended, reads."""
 
     changed: set[BucketId] | None = field(default_factory=set)
     appended_bytes: int = 0
@@ -39,7 +39,7 @@ class RefreshStats:
 
 
 class StateSource(Protocol):
-    """Where the newest state and schema of a table are: in its folder, or in its catalog."""
+    """Source of a table's newest state and schema: its folder, or its catalog."""
 
     def newest_state(self) -> Refreshed:
         """See `load_newest`, also for what it raises."""
@@ -50,31 +50,31 @@ class StateSource(Protocol):
         ...
 
     def newest_schema_id(self) -> int | None:
-        """The id of the newest schema now; None: the table has none any more."""
+        """The id of the newest schema, or None if the table has none any more."""
         ...
 
 
 class Follower:
-    """Follows one table for `user`, whose snapshots others must neither replace nor roll back.
+    """Follows one table for `user`, whose snapshots other writers must not replace or roll back.
 
-    `looked_back`: where those that were published are remembered, if somebody looks back at them.
+    `looked_back` remembers published snapshots for look backs, if there are any.
     """
 
     def __init__(
         self, source: StateSource, *, user: str, looked_back: PublishedSnapshots | None = None
     ) -> None:
         self.user = user
-        # What publishes for this user sets another one where snapshots must stand first.
+        # The committer of this user replaces it if snapshots must settle first.
         self.delay = SettleDelay(SystemClock(), 0)
-        # As is this, where writers exclude each other: then a snapshot can only be rolled back.
+        # So does it here, if writers exclude each other: then only a rollback removes a snapshot.
         self.may_be_replaced = True
         self._looked_back = looked_back
         # Texts about the user's snapshots that other writers replaced, until a caller takes them.
         self.lost_snapshots: list[str] = []
-        # Those whose id now holds another snapshot: nobody but an unsafe publication does that.
-        # The others were rolled back, or their table was dropped.
+        # Snapshots whose id belongs to another one now: only an unsafe publication does that.
+        # Other lost ones were rolled back, or their table was dropped.
         self.replaced_snapshots = 0
-        # Those that have others above them: whoever looks back finds out what that lost.
+        # Lost snapshots with newer ones above: a look back finds out what that lost.
         self.suspects: list[Snapshot] = []
         self.source = source
         self._drift = RefreshStats()
@@ -108,7 +108,7 @@ class Follower:
         return refreshed.state
 
     def published(self, snapshot: Snapshot, base: Snapshot | None, now_ms: int) -> None:
-        """Note a snapshot that was published, or may have been, on top of `base`."""
+        """Notes a snapshot that was published, or may have been, on top of `base`."""
         if self._looked_back is not None:
             self._looked_back.add(snapshot, base, now_ms)
 
@@ -121,15 +121,15 @@ class Follower:
             return state
 
     def grown(self, refreshed: Refreshed) -> TableState:
-        """The state after a snapshot of the user's: nobody had to read what it changed."""
+        """The state after a snapshot of the user's, whose changes need not be read."""
         self._drift.add(refreshed)
         return refreshed.state
 
     def report_lost(self, why: str, *, is_replaced: bool, ours: Snapshot | None = None) -> None:
-        """Note a lost snapshot.
+        """Notes a lost snapshot.
 
-        With `ours`, nothing but that one is lost: it is no more than work to be done again if
-        nothing had been built on it yet, as long as the delay lasts.
+        With `ours`, only that one is lost: just work to repeat if no work was built on it,
+        during the settle delay.
         """
         if ours is not None and not self.delay.has_relied_on(ours):
             _log.warning("snapshot_replaced_early", reason=why)
@@ -145,7 +145,7 @@ class Follower:
             self.report_lost(lost_text(ours, None), is_replaced=False)
 
     def drain_stats(self) -> RefreshStats:
-        """What all refreshes since the last call have found, including those of commits."""
+        """The sum of all refreshes since the last call, commits included."""
         drift, self._drift = self._drift, RefreshStats()
         return drift
 
@@ -156,6 +156,6 @@ class Follower:
 
 
 def lost_text(ours: Snapshot, found: Snapshot | None) -> str:
-    """The text that `ours` is lost; `found` is the snapshot with its id now."""
+    """A text for the loss of `ours`; `found` is the snapshot with its id now."""
     now = f"is now {found.uuid} by {found.commit_user}" if found else "does not exist any more"
     return f"snapshot {ours.id}, which we published with uuid {ours.uuid}, {now}"

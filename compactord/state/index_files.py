@@ -18,7 +18,7 @@ from compactord.storage.base import Storage
 
 @dataclass(frozen=True, slots=True)
 class IndexFiles:
-    """All but HASH indexes: writers replace these with new keys, and compactions keep all keys."""
+    """All but HASH indexes: writers replace HASH ones with new keys, compactions keep all keys."""
 
     location: str
     entries: tuple[IndexEntry, ...] = ()
@@ -32,7 +32,7 @@ class IndexFiles:
 
     @property
     def buckets(self) -> Iterable[BucketId]:
-        """Those that may have deletion vectors."""
+        """The buckets that may have deletion vectors."""
         return {entry.bucket for entry in self.entries if entry.index_type == INDEX_TYPE}
 
     def of(self, bucket: BucketId) -> tuple[IndexEntry, ...]:
@@ -40,13 +40,13 @@ class IndexFiles:
         return tuple(self._by_bucket.get(bucket, ()))
 
     def path(self, entry: IndexEntry) -> str:
-        """Where its index file is. Raises as `IndexEntry.path`."""
+        """The path of its index file. Raises as `IndexEntry.path`."""
         return entry.path(self.location)
 
     def vectors(self, bucket: BucketId) -> dict[str, VectorRef]:
         """The deletion vectors of a bucket by data file, which need not be live.
 
-        Of two vectors of a file the later counts, as for Java's readers.
+        If a file has two vectors, the later counts, as for Java's readers.
         """
         return {
             vector.data_file: VectorRef(
@@ -63,11 +63,11 @@ class IndexFiles:
     def levels_without(
         self, bucket: BucketId, files: Iterable[DataFile], columns: Mapping[int, str]
     ) -> int:
-        """Levels above 0 of which a query by one of `columns` reads more than an index.
+        """Levels above 0 for which a query by one of `columns` reads more than an index.
 
-        `columns` are types of sorted indexes by the column's field id, `files` those of the bucket.
-        An index counts if it names all files of its level, but those that writers made, which no
-        index has (index/pk/PrimaryKeyIndexSourcePolicy.java, index/pksorted/
+        `columns` are types of sorted indexes by the column's field id, `files` the bucket's files.
+        An index counts if it names all files of its level, except files that writers made, which
+        no index has (index/pk/PrimaryKeyIndexSourcePolicy.java, index/pksorted/
         PkSortedBucketIndexState.java).
         """
         levels: dict[int, list[DataFile]] = defaultdict(list)
@@ -84,12 +84,12 @@ class IndexFiles:
         return lacking
 
 
-# Of a table that has none.
+# For a table without indexes.
 NO_INDEXES = IndexFiles("")
 
 
 def read_indexes(storage: Storage, location: str, manifest: str | None) -> IndexFiles:
-    """Those of an index manifest; None: there are none. Raises as `read_entries_but_hash`."""
+    """The index files of an index manifest, or none for None. Raises as `read_entries_but_hash`."""
     if manifest is None:
         return IndexFiles(location)
     return IndexFiles(location, read_entries_but_hash(storage, location, manifest))

@@ -99,7 +99,7 @@ class UnknownFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A live file: its row in the base (None: a layer holds it) and its numbers."""
+    """A live file: its row in the base (None if a layer holds it) and its numbers."""
 
     row: int | None
     level: int
@@ -116,7 +116,7 @@ class LiveFiles:
     layers: tuple[Layer, ...] = field(default=(), repr=False)
     # Files added and removed since the base was made.
     changes: int = field(default=0, repr=False)
-    # Of the manifests that the base was read from.
+    # Deletions in the manifests that the base was read from.
     deleted: Deletions = field(default=NO_DELETIONS, repr=False, compare=False)
     schema_id_counts: Mapping[int, int]
     file_count: int
@@ -130,7 +130,7 @@ class LiveFiles:
         return frozenset(self.schema_id_counts)
 
     def bucket(self, bucket: BucketId, *, smaller_than: int | None = None) -> BucketFiles:
-        """The bucket's files as objects; only those below a size in bytes when that is given.
+        """The bucket's files as objects; only files below a size in bytes if that is given.
 
         Raises `FormatError` when its entries disagree about the number of buckets.
         """
@@ -180,7 +180,7 @@ class LiveFiles:
         )
 
     def _total_buckets(self, bucket: BucketId, numbers: Collection[int]) -> int:
-        """What the files that were read say, or, where none was, the newest of all."""
+        """The number that the files record, or, if none was read, the newest of all."""
         if len(numbers) > 1:
             raise FormatError(
                 f"{self.location}/manifest",
@@ -192,12 +192,12 @@ class LiveFiles:
     def entries(
         self, bucket: BucketId, *, smaller_than: int | None = None
     ) -> tuple[ManifestEntry, ...]:
-        """The ADD entries of the bucket's live files, oldest first as far as known."""
+        """The ADD entries of the bucket's live files, oldest first if known."""
         rows, added = self._smaller(bucket, smaller_than)
         return (*self.base.entries(rows), *added)
 
     def count_smaller(self, size_bytes: int, buckets: Iterable[BucketId] | None = None) -> int:
-        """The number of files below a size, in some buckets or (None) in all."""
+        """The number of files below a size, in some buckets or, with None, in all."""
         if buckets is not None:
             small = (self._smaller(bucket, size_bytes) for bucket in buckets)
             return sum(len(rows) + len(added) for rows, added in small)
@@ -210,7 +210,7 @@ class LiveFiles:
         return int(count)
 
     def facts(self, bucket: BucketId) -> Iterator[tuple[int, int, int, int | None]]:
-        """Creation, level, size and source of the bucket's files: of few, vectors take longer."""
+        """Creation, level, size and source of the bucket's files: for few, vectors take longer."""
         (rows, added), base = self._contents(bucket), self.base.columns
         facts = base.creation_time_ms, base.level, base.file_size, base.file_source
         yield from zip(*(fact[rows].tolist() for fact in facts), strict=True)
@@ -220,7 +220,7 @@ class LiveFiles:
     def _smaller(
         self, bucket: BucketId, than: int | None, besides: Set[str] = frozenset()
     ) -> tuple[Ints, list[ManifestEntry]]:
-        """As `_contents`, only of files below a size in bytes, when that is given, or `besides`."""
+        """`_contents`, but only files below a size in bytes, if that is given, or `besides`."""
         rows, added = self._contents(bucket)
         entries = list(added.values())
         if than is not None:
@@ -243,12 +243,12 @@ class LiveFiles:
         return self._find([identity])[0] is not None
 
     def still_live(self, bucket: BucketId, files: Iterable[DataFile]) -> list[DataFile]:
-        """Those of the files that are live in the bucket."""
+        """The given files that are live in the bucket."""
         return [file for file in files if self.contains(file.identity(bucket))]
 
     def named(self, bucket: BucketId, names: Set[str]) -> dict[str, DataFile]:
-        """Those of the bucket's live files that have one of these names."""
-        # No file is smaller than nothing.
+        """The bucket's live files with these names."""
+        # No file is smaller than 0 bytes.
         rows, added = self._smaller(bucket, 0, names)
         entries = (*self.base.entries(rows), *added)
         return {entry.file.file_name: entry.file for entry in entries}
@@ -277,7 +277,7 @@ class LiveFiles:
     def applied(self, delta: Sequence[ManifestEntry]) -> LiveFiles:
         """The live files after one snapshot with these delta entries.
 
-        Raises `UnknownFile` when it deletes what is not live, `FormatError` when it adds what is.
+        Raises `UnknownFile` for a delete of a missing file, `FormatError` for a repeated add.
         """
         delta_of: dict[BucketId, list[ManifestEntry]] = {}
         for entry in delta:
@@ -427,7 +427,7 @@ class LiveFiles:
         return found
 
     def _patches(self, bucket: BucketId) -> Iterator[Patch]:
-        """Oldest first."""
+        """The bucket's patches, oldest first."""
         return (layer[bucket] for layer in self.layers if bucket in layer)
 
     def consolidated(self) -> LiveFiles:

@@ -35,12 +35,12 @@ T = TypeVar("T")
 
 # From this many new snapshots on, a full read is no slower than applying each delta.
 MAX_FOLLOWED = 200
-# After so many the hint tells how many more there are.
-_ASKED_AFTER = 10
+# After this many, the hint shows how many more there are.
+_HINT_READ_AFTER = 10
 
 
 def newest_by_hint(storage: Storage, root: str) -> Snapshot | None:
-    """The snapshot that the hint names, if it is there and no later one is; else None.
+    """The snapshot that the hint names, if it exists and no later one does; else None.
 
     Raises what reading raises.
     """
@@ -61,7 +61,7 @@ def snapshot_if_there(storage: Storage, root: str, snapshot_id: int) -> Snapshot
 
 
 def read_newest(newest: Callable[[], Snapshot | None], read: Callable[[Snapshot | None], T]) -> T:
-    """What `read` makes of the newest snapshot. One may expire meanwhile; then there is another."""
+    """The result of `read` for the newest snapshot. If it expires meanwhile, reads the next."""
     for is_last in (False, False, True):
         try:
             return read(newest())
@@ -90,7 +90,7 @@ def later_snapshots(
                 return
             # Published just now, or missing, or the hint is wrong.
             found = snapshot_if_there(storage, root, newest_id + 1)
-        if found is not None and found.id == known.id + _ASKED_AFTER:
+        if found is not None and found.id == known.id + _HINT_READ_AFTER:
             latest = latest_snapshot_id(storage, root) or 0
             found = found if latest - known.id <= MAX_FOLLOWED else None
         if found is None or found.id - known.id > MAX_FOLLOWED:
@@ -114,8 +114,8 @@ def load_live_files(
 ) -> LiveFiles:
     """Read the live files from a snapshot's manifests (base list, then delta list).
 
-    As Java reads: files that any manifest adds and none deletes; a DELETE without its ADD has no
-    effect. Manifests with deletions are decoded twice, so that only one batch is in memory beside
+    Reads as Java: files that any manifest adds and none deletes; a DELETE without its ADD has no
+    effect. Manifests with deletions are decoded twice, so that only one batch is in memory besides
     the result. Raises `FormatError` for damage and for a file that is added twice.
     """
     kept = _kept(storage, location, manifests)
@@ -145,7 +145,7 @@ def _deleted_in(batches: Iterable[EntryColumns]) -> set[FileIdentity]:
 def _kept(
     storage: Storage, location: str, manifests: Sequence[ManifestFile]
 ) -> Mapping[str, bytes] | None:
-    """What small manifests hold, by path, where reading is a request and some are read twice."""
+    """The bytes of small manifests, by path, if reading is a request and some are read twice."""
     is_small = sum(manifest.file_size for manifest in manifests) <= _KEPT_BYTES
     are_read_twice = any(manifest.num_deleted_files for manifest in manifests)
     if not (storage.capabilities.behind_network and is_small and are_read_twice):
@@ -172,7 +172,7 @@ def _of_base(location: str, base: BaseFiles) -> LiveFiles:
 
 
 def _live_in(entries: EntryColumns, deleted: Deletions, identities: Set[FileIdentity]) -> Mask:
-    """Which entries add a file that no entry deletes (one bool per entry); `deleted` has hashes."""
+    """A mask of entries that add a file and that no entry deletes; `deleted` has hashes."""
     live: Mask = entries.kind == EntryKind.ADD
     if identities:
         suspects = np.flatnonzero(live & deleted.may_have(entries.files.identity_hash))

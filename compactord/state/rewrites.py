@@ -2,7 +2,7 @@
 
 Copy-on-write commands on tables without a primary key (DELETE, UPDATE and MERGE INTO of Spark) read
 files and commit others in their place. Java refuses such a commit, without a retry, if a compaction
-has replaced one of these files. A running command cannot be seen; the snapshots show that one ran
+has replaced one of these files. A running command is invisible; the snapshots show that one ran
 recently.
 
 Java commits them as OVERWRITE snapshots. It does the same for commands that overwrite or drop whole
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from compactord.ids import owner_of
 from compactord.paimon.snapshot import CommitKind, Snapshot
 
-# Operations that delete whatever exists when they are committed.
+# Operations that delete all files that exist when they are committed.
 _OVERWRITING = frozenset(
     {
         "OVERWRITE",
@@ -55,8 +55,8 @@ class Rest:
 class Rewrites:
     """The known rewrites of a table up to one snapshot. Immutable.
 
-    `newest` is the newest of all. `by_partition` has the newest of each partition since `since_ms`
-    (None: of no partition).
+    `newest` is the newest of all. `by_partition` has the newest of each partition since `since_ms`,
+    or is empty if that is None.
     """
 
     newest: Rewrite | None = None
@@ -70,7 +70,7 @@ class Rewrites:
         return self.since_ms is not None and self.since_ms <= since_ms
 
     def with_later(self, snapshot: Snapshot, partitions: Set[bytes]) -> Rewrites:
-        """After a later rewrite; `partitions` are those in which it deleted files."""
+        """Adds a later rewrite, which deleted files in `partitions`."""
         rewrite = Rewrite(
             snapshot_id=snapshot.id,
             commit_user=snapshot.commit_user,
@@ -83,7 +83,7 @@ class Rewrites:
         return replace(self, newest=rewrite, by_partition=by_partition)
 
     def remembered(self, *, since_ms: int | None, now_ms: int) -> Rewrites:
-        """Without partitions whose last rewrite is older than `since_ms` (None: without any).
+        """Removes partitions whose last rewrite is older than `since_ms`, or all if that is None.
 
         Times are capped at `now_ms`, in case the writer's clock was ahead.
         """
@@ -109,7 +109,7 @@ class Rewrites:
 
 
 def may_rewrite(snapshot: Snapshot) -> bool:
-    """Whether files that the snapshot deletes are those that its writer had named before."""
+    """Whether the writer may have named the files that the snapshot deletes before its commit."""
     if is_our_removal(snapshot.commit_kind, snapshot.commit_user):
         return False
     is_writers = snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
@@ -117,7 +117,7 @@ def may_rewrite(snapshot: Snapshot) -> bool:
 
 
 def is_our_removal(kind: CommitKind, commit_user: str | None) -> bool:
-    """Whether compactord removed partitions: it adds nothing, and its delta has all that goes."""
+    """Whether compactord removed partitions: it adds no file, and its delta has all deletions."""
     return kind is CommitKind.OVERWRITE and bool(commit_user and owner_of(commit_user))
 
 

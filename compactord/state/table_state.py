@@ -3,7 +3,7 @@
 A state is used only while the snapshot it was read from is still the same one (`identity`, not id:
 ids are reused after rollbacks and races). Then newer snapshots are applied by their delta manifests
 only. After an OVERWRITE, with a missing snapshot or a delta that does not fit, everything is read
-again. Level-0 files count, whichever kind of snapshot added them.
+again. Level-0 files of any kind of snapshot count.
 Rewrites (see `rewrites`) are kept with the files if the caller wants them.
 Sources: operation/FileStoreCommitImpl.java (tryCommitOnce), utils/SnapshotManager.java.
 """
@@ -48,16 +48,16 @@ from compactord.state.rewrites import Rewrites, is_our_removal, may_rewrite
 from compactord.storage.base import Storage
 from compactord.storage.calls import ahead
 
-# How many snapshots are read for a table's last rewrite, and for those of its partitions.
+# How many snapshots are read for a table's last rewrite, and for rewrites of its partitions.
 _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table at one snapshot (None: it has none yet). Immutable.
+    """A table at one snapshot, which is None before its first. Immutable.
 
-    `rewrites` None: not read (`with_rewrites`). `appended` None: it is not asked for.
-    `waiting` None: no rows wait for readers, or it is not asked for (`with_waiting_rows`).
+    `rewrites` is None if not read (`with_rewrites`), `appended` if not requested. `waiting` is
+    None if readers wait for no rows, or it is not requested (`with_waiting_rows`).
     """
 
     table: TableRef
@@ -73,8 +73,8 @@ class TableState:
 class Refreshed:
     """The newest state. `changed` are the buckets whose files may differ; None means all.
 
-    `appended_bytes` is what APPEND snapshots in between added, as far as their deltas were read.
-    `manifests` and `entries` were read for it; those of files that are not live count as skipped.
+    `appended_bytes` were added by APPEND snapshots in between whose deltas were read.
+    `manifests` and `entries` were read for it; entries of files that are not live count as skipped.
     `lost` is the known snapshot if it was replaced or rolled back: its id now belongs to another
     one, or to none although newer or older ones show that it did not expire.
     """
@@ -89,12 +89,12 @@ class Refreshed:
 
 
 def load_state(storage: Storage, table: TableRef) -> TableState:
-    """Read the whole state of the newest snapshot. O(table)."""
+    """Reads the whole state of the newest snapshot. O(table)."""
     return load_newest(storage, table).state
 
 
 def load_newest(storage: Storage, table: TableRef) -> Refreshed:
-    """As `load_state`, with counts of what was read."""
+    """`load_state`, with counts of reads."""
 
     def newest() -> Snapshot | None:
         snapshot = newest_by_hint(storage, table.root)
@@ -105,7 +105,7 @@ def load_newest(storage: Storage, table: TableRef) -> Refreshed:
 
 
 def load_at(storage: Storage, table: TableRef, snapshot: Snapshot | None) -> Refreshed:
-    """The whole state of a snapshot, None: of a table without any. Raises what reading raises."""
+    """The whole state at a snapshot, None for a table without any. Raises read errors."""
     if snapshot is None:
         empty = TableState(
             table=table,
@@ -154,20 +154,20 @@ def delta_manifests(
 
 
 def delta_entries(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
-    """The files that the snapshot added and deleted; for an OVERWRITE perhaps not all of them."""
+    """The files that the snapshot added and deleted; an OVERWRITE's may be incomplete."""
     return entries_in(storage, location, delta_manifests(storage, location, snapshot))
 
 
 def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = False) -> Refreshed:
     """The newest state, updated from a known one if that is possible.
 
-    Without a new snapshot, the known one is read, and the next one asked for. With new snapshots,
-    also their delta manifests, and each snapshot below them again. The hint is read and the folder
-    listed only if the known one is gone, or far behind. A table without snapshots is asked for the
-    hint and for its first. Raises what `load_state` raises.
+    Without a new snapshot, reads the known one and looks for the next. With new snapshots, reads
+    also their delta manifests, and each snapshot below them again. Reads the hint and lists the
+    folder only if the known one is missing, or far behind. For a table without snapshots reads the
+    hint and looks for the first. Raises what `load_state` raises.
 
-    With `checks_hint` the hint must not name a later snapshot than the newest that was found, for
-    whoever is about to commit: an id that is missing in between (a damaged table) is no free one.
+    With `checks_hint` the hint must not name a later snapshot than the newest that was found. This
+    is for commits: an id that is missing in between (a damaged table) is not free.
     """
     known = state.snapshot
     root = state.table.root
@@ -179,7 +179,7 @@ def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = Fa
     read_hint = partial(hinted_snapshot_id, storage, root)
     if not checks_hint:
         return _refreshed(storage, state, known, read_following, lambda: None)
-    # A commit is to be quick, a poll to be cheap.
+    # A commit needs speed, a poll few requests.
     with ahead(storage, read_following) as following, ahead(storage, read_hint) as hint:
         return _refreshed(storage, state, known, following, hint)
 
@@ -206,9 +206,9 @@ def _refreshed(
 
 
 def refresh_to(storage: Storage, state: TableState, newest: Snapshot | None) -> Refreshed:
-    """As `refresh_state`, to the snapshot that a catalog names as the newest; None: there is none.
+    """`refresh_state` to the snapshot that a catalog names as the newest, which may be None.
 
-    Its file is not read, nor is anything else when nothing is new.
+    Does not read its file, and reads nothing if there is no new snapshot.
     """
     known = state.snapshot
     if (newest and newest.identity) == (known and known.identity):
@@ -232,7 +232,7 @@ def refresh_to(storage: Storage, state: TableState, newest: Snapshot | None) -> 
 def _followed(
     storage: Storage, state: TableState, known: Snapshot, later: Iterable[Snapshot | None]
 ) -> Refreshed | None:
-    """Apply the deltas of later snapshots; None when they do not make an unbroken chain."""
+    """Applies the deltas of later snapshots; None if they do not form an unbroken chain."""
     try:
         return _follow(storage, state, known, later)
     except (ObjectNotFound, UnknownFile):
@@ -278,9 +278,9 @@ def _follow(
 def applied(
     storage: Storage, state: TableState, snapshot: Snapshot, delta: Sequence[ManifestEntry]
 ) -> Refreshed:
-    """After `snapshot`, which was built on the state's and changed what is in `delta`, all of it.
+    """The state after `snapshot`, which was built on the state's; `delta` has all its changes.
 
-    Nothing is read but its index manifest, if that is another one. Raises what reading it raises,
+    Reads only its index manifest, if that is another one. Raises what reading it raises,
     and as `LiveFiles.applied`.
     """
     assert state.snapshot is not None, "it was built on it"
@@ -292,7 +292,7 @@ def applied(
 
 
 def _applied(state: TableState, snapshot: Snapshot, delta: Sequence[ManifestEntry]) -> TableState:
-    """After a snapshot with this delta, but for its index files."""
+    """The state after a snapshot with this delta, except for its index files."""
     files, rewrites = state.files.applied(delta), state.rewrites
     waiting = state.waiting and state.waiting.applied(snapshot, delta, files)
     if rewrites is not None and may_rewrite(snapshot):
@@ -303,10 +303,10 @@ def _applied(state: TableState, snapshot: Snapshot, delta: Sequence[ManifestEntr
 
 
 def _with_indexes(storage: Storage, state: TableState, before: Snapshot) -> TableState:
-    """With the index files of its snapshot; it has those of `before`."""
+    """The state with the index files of its snapshot; it has those from `before`."""
     assert state.snapshot is not None, "something was applied"
     manifest = state.snapshot.index_manifest
-    # A name is never used for another content.
+    # A name is never reused for other content.
     if manifest == before.index_manifest:
         return state
     return replace(state, indexes=read_indexes(storage, state.table.location, manifest))
@@ -341,7 +341,7 @@ def _reloaded(
 def with_rewrites(
     storage: Storage, state: TableState, *, since_ms: int | None, now_ms: int
 ) -> TableState:
-    """The state with its table's rewrites, those of partitions since `since_ms` (None: of none).
+    """The state with its table's rewrites; for partitions since `since_ms`, or none if None.
 
     Unless they are known, the existing snapshots are read from the newest on: 50, or as many as
     `since_ms` reaches, but 500 at most. Only the deltas of OVERWRITE snapshots are read: APPEND
@@ -357,11 +357,11 @@ def with_rewrites(
 def _with_later_rewrites(
     storage: Storage, state: TableState, known: Rewrites, *, after_id: int
 ) -> Rewrites:
-    """`known` with those of the snapshots after `after_id`, the newest of which is the state's."""
+    """`known` with rewrites of the snapshots after `after_id`, up to the state's snapshot."""
     location, since_ms = state.table.location, known.since_ms
     found: list[tuple[Snapshot, frozenset[bytes]]] = []
     snapshot = state.snapshot
-    # An expired or unreadable snapshot ends the search: nothing else depends on old snapshots.
+    # An expired or unreadable snapshot ends the search: no other feature depends on old snapshots.
     try:
         for count in range(_LOOKED_BACK_MAX):
             if snapshot is None or snapshot.id <= after_id:
@@ -387,7 +387,7 @@ def _with_later_rewrites(
 def _deleting_in(
     storage: Storage, location: str, manifests: Sequence[ManifestFile]
 ) -> frozenset[bytes]:
-    """The partitions in which the manifests delete files. An overwrite may delete very many."""
+    """The partitions in which the manifests delete files; an overwrite may delete very many."""
     partitions: set[bytes] = set()
     for entries in read_entry_columns(storage, location, manifests):
         rows = entries.kind == EntryKind.DELETE

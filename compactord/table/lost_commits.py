@@ -661,7 +661,7 @@ def _damaged_input(
 
 def _log_check_failed(table: OpenTable, compaction: Compaction, error: CompactordError) -> None:
     _log.warning(
-        "inputs_log_check_failed",
+        "input_check_failed",
         partition=table.partition_text(compaction.bucket.partition),
         bucket=compaction.bucket.bucket,
         error=str(error),

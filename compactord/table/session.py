@@ -294,7 +294,7 @@ class TableSession:
         # None after a complete read, perhaps after an error.
         self._appended = state.appended or self._appended.besides(state.files)
         if len(self._appended.created_ms) > self._appended_max:
-            self._appended = self._appended.without_gone(state.files)
+            self._appended = self._appended.without_emptied(state.files)
             self._appended_max = max(_APPENDED_MAX, 2 * len(self._appended.created_ms))
         return replace(state, appended=self._appended)
 

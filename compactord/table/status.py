@@ -143,7 +143,7 @@ class TableShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Uncommitted due work, running work included. `oldest_ms` is 0 if nothing is due."""
+    """Uncommitted due work, running work included. `oldest_ms` is 0 if no work is due."""
 
     tasks: int = 0
     files: int = 0

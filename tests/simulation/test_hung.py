@@ -6,7 +6,7 @@ import pytest
 
 from compactord.model import TableName
 from compactord.scheduler.effects import CycleJob, DispatchJob, Job
-from compactord.scheduler.priority import RESTART_ALONE_MS, RESTART_AT_LAST_MS, time_limit_ms
+from compactord.scheduler.priority import RESTART_AT_LAST_MS, RESTART_IDLE_MS, time_limit_ms
 from compactord.scheduler.scheduled_table import HUNG_JOB_MS, PIN_MAX_MS
 from compactord.scheduler.scheduler import ROUNDS_MAX
 from tests.simulation.tables import MIB, TRIGGER, Bucket, SimTable
@@ -62,7 +62,7 @@ def test_an_engine_at_which_all_is_hung_is_started_again_after_a_minute(slots: i
     since_ms = world.scheduler.engine.all_hung_since_ms(world.scheduler.slots, world.now_ms)
     assert (since_ms < world.now_ms) == (slots == 1), "all slots are lost"
     assert world.rules.published[name] == 0
-    world.run(RESTART_ALONE_MS + 20_000)
+    world.run(RESTART_IDLE_MS + 20_000)
     assert world.restarts == 1
     assert world.scheduler.engine.hung == 0
     assert world.rules.published[name] == 1

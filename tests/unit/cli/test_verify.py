@@ -302,7 +302,7 @@ CASES: dict[str, tuple[str, str, Callable[[Home], str]]] = {
     ),
     "files of a level overlap": (
         "levels_overlap",
-        "key range overlaps that of",
+        "key range overlaps with",
         lambda t: t.overlap_newest(),
     ),
     "damaged footer": ("data_file_damaged", "Parquet", lambda t: _garbled(t.data_files(7)[0])),

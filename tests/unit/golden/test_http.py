@@ -52,7 +52,7 @@ def _orders() -> TableView:
         partition="dt=2026-11-16",
         bucket=1,
         failures=1,
-        message="the key range overlaps that of data-99.parquet on level 5",
+        message="the key range overlaps with data-99.parquet on level 5",
         until_ms=0,
     )
     rounds = {

@@ -52,7 +52,7 @@ def test_an_empty_bucket_has_no_runs() -> None:
 @pytest.mark.parametrize("touching", [(4, 9), (0, 2), (5, 5)])
 def test_overlap_within_a_level_is_refused_by_name(touching: tuple[int, int]) -> None:
     files = [data_file("a", level=3, keys=(1, 5)), data_file("b", level=3, keys=touching)]
-    with pytest.raises(FormatError, match=r"overlaps that of . on level 3") as caught:
+    with pytest.raises(FormatError, match=r"overlaps with . on level 3") as caught:
         bucket_runs(files, key_of)
     assert caught.value.path in ("a", "b")
 

@@ -152,7 +152,9 @@ def test_a_round_without_buckets_ends_at_the_file_limit_and_the_next_goes_on() -
     buckets = [bucket_of(SMALL, BucketId(b"p", 0)), bucket_of(SMALL, BucketId(b"q", 0))]
     first, *others = plan_buckets(buckets, request)
     assert [names(c.inputs) for c in first.compactions] == [["f0", "f1", "f2"], ["f3", "f4", "f5"]]
-    assert first.notes == ("2 more tasks are left to the next round by compaction.file-num-limit",)
+    assert first.notes == (
+        "2 more tasks are deferred to the next round by compaction.file-num-limit",
+    )
     assert others == []
     unlimited = replace(request, options=replace(options, file_num_limit=100_000))
     assert len(list(decisions(buckets, unlimited))) == 8

@@ -159,7 +159,7 @@ def test_levels_of_before_are_merged_by_what_their_records_are(
 def test_whole_states_beside_parts_cannot_be_merged_where_values_add_up() -> None:
     options = compaction_options(lookup=VALUES, num_levels=4)
     request = plan_request(options=options, partial_schemas={1}, unmarked_schemas={1, 2})
-    with pytest.raises(FormatError, match="cannot be told: f2"):
+    with pytest.raises(FormatError, match="are unknown: f2"):
         plan_bucket(bucket_of(levels(3, 1, 1)), request)
 
 

@@ -10,8 +10,8 @@ from compactord.scheduler.compaction import Outcome
 from compactord.scheduler.effects import Cancel, CycleJob, RemoveOutputs, Submit
 from compactord.scheduler.priority import (
     PAUSE_MS,
-    RESTART_ALONE_MS,
     RESTART_AT_LAST_MS,
+    RESTART_IDLE_MS,
     AtEngine,
     Submitted,
     time_limit_ms,
@@ -113,9 +113,9 @@ def test_all_slots_are_lost_from_when_the_last_one_was() -> None:
 @pytest.mark.parametrize(
     ("others", "after_ms", "restarts"),
     [
-        (False, RESTART_ALONE_MS - 1, False),
-        (False, RESTART_ALONE_MS, True),
-        (True, RESTART_ALONE_MS, False),
+        (False, RESTART_IDLE_MS - 1, False),
+        (False, RESTART_IDLE_MS, True),
+        (True, RESTART_IDLE_MS, False),
         (True, RESTART_AT_LAST_MS - 1, False),
         (True, RESTART_AT_LAST_MS, True),
     ],

@@ -577,7 +577,7 @@ def test_a_reload_tries_a_bucket_that_lacks_a_file_again_at_once() -> None:
     ("error", "todo"),
     [
         (AccessDenied("/t", "no"), "read and write permission"),
-        (ReadOnlyFileSystem("/t", "no"), "Mount the file system writable"),
+        (ReadOnlyFileSystem("/t", "no"), "Make the file system writable"),
         (StoreFull("/t", "no"), "Make room"),
         (TransientStorageError("/t", "no"), "in the log"),
     ],

@@ -110,7 +110,7 @@ def test_rounds_that_hang_count_no_more_after_ten_minutes_and_do_not_pile_up() -
 
 def test_no_round_begins_in_a_store_that_is_silent() -> None:
     stage = _stage(*_names("silent", 5), *_names("well", 1))
-    stage.scheduler.store_silent("silent", "it does not answer")
+    stage.scheduler.store_unresponsive("silent", "it does not answer")
     assert _by_catalog(_begun(stage)) == {"well": 1}
     stage.scheduler.store_answers("silent", stage.now)
     assert _by_catalog(_begun(stage)) == {"silent": 4}

@@ -304,7 +304,7 @@ def test_what_does_not_answer_is_shown_probed_and_served_again(
         assert daemon.run() == 0
     assert served[0].catalogs[0].store_silent_since_ms == 0
     told = [event["event"] for event in events if event["event"].startswith("store_")]
-    assert told == ["store_silent", "store_answers"]
+    assert told == ["store_unresponsive", "store_answers"]
     assert "compactord_store_breaker_open" in b"".join(metrics.expose(silent[0])[0]).decode()
     assert "has not answered for" in silent[-1].catalogs[0].error
 

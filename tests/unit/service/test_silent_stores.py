@@ -52,7 +52,7 @@ def test_nothing_begins_for_the_tables_of_a_silent_store_and_all_for_the_others(
         assert both.look() == ["silent"]
         both.breaker.answered()
         assert both.look() == []
-    assert [event["event"] for event in events] == ["store_silent", "store_answers"]
+    assert [event["event"] for event in events] == ["store_unresponsive", "store_answers"]
     effects = [each for each in stage.decide() if isinstance(each, CycleJob)]
     assert [each.name for each in effects] == [SILENT], "at once"
     stage.cycle_ended(effects[0])

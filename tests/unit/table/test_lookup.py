@@ -131,7 +131,7 @@ def test_whole_states_beside_parts_are_left_alone():
     access, state = table_in_folder(storage, table), load_state(storage, table)
     opened = describe_table(access, access.newest_schema(), {})
     [note] = damage_notes(opened, state, bucket_shapes(opened, state))
-    assert "which rows they hold together cannot be told" in note
+    assert "the rows that they hold together are unknown" in note
 
 
 def test_what_was_compacted_before_a_table_looked_up_is_merged_first():
