@@ -33,7 +33,7 @@ class InlineEngine:
             return self._run(self._waiting.popleft())
         return None
 
-    def why_gone(self) -> str | None:
+    def why_failed(self) -> str | None:
         return None
 
     def cancel(self) -> None:

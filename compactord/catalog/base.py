@@ -138,7 +138,7 @@ class Catalog(Protocol):
     warehouse_storage: Storage | None
 
     @property
-    def asked(self) -> str:
+    def address(self) -> str:
         """The address that `check_access` contacts, for messages."""
         return self.warehouse
 

@@ -79,7 +79,7 @@ def check_catalogs(
         thread.join(max(0.0, deadline - clock.monotonic_s()))
     troubles = []
     for name, catalog in catalogs.items():
-        silent = TransientStorageError(catalog.asked, f"no answer within {seconds_max:.0f} s")
+        silent = TransientStorageError(catalog.address, f"no answer within {seconds_max:.0f} s")
         error = found.get(name, silent)
         if error is not None:
             troubles.append(

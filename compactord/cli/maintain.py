@@ -174,7 +174,7 @@ def _opened(
     except (UsageError, StorageError):
         return None
     # As the table's own: its deletions wait for their turn.
-    return target.around(replace(access, storage=storage)).storage, path.rstrip("/")
+    return target.wrap_access(replace(access, storage=storage)).storage, path.rstrip("/")
 
 
 def _trash(
@@ -252,7 +252,7 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
         pace = DeleteRateLimiter(own, choice.loaded.config.limits.max_deletes_per_second)
 
         def named(target: SelectedTable) -> Result:
-            result = work(run, replace(target, around=partial(rate_limited, pace=pace)))
+            result = work(run, replace(target, wrap_access=partial(rate_limited, pace=pace)))
             found = {"table": target.full_name, "dry_run": args.dry_run, **result.found}
             return Result(lines=result.lines, found=found, code=result.code)
 

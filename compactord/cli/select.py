@@ -50,14 +50,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedTable:
-    """A table with the settings that hold for it; it is opened within `around`."""
+    """A table with the settings that hold for it; it is opened within `wrap_access`."""
 
     catalog_name: str
     catalog: Catalog
     ref: TableRef
     policy: TablePolicy
     registries: Registries = field(repr=False)
-    around: Callable[[TableAccess], TableAccess] = lambda access: access
+    wrap_access: Callable[[TableAccess], TableAccess] = lambda access: access
 
     @property
     def name(self) -> TableName:
@@ -69,7 +69,7 @@ class SelectedTable:
 
     def open(self) -> TableAccess:
         """See `Catalog.open`, also for what it raises."""
-        return self.around(self.catalog.open(self.ref))
+        return self.wrap_access(self.catalog.open(self.ref))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

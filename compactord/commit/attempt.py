@@ -57,7 +57,7 @@ class ListedEntries:
 
     @property
     def delta_rows(self) -> int:
-        """The rows that are added, minus those that are deleted."""
+        """The added rows minus the deleted rows."""
         return _row_count(self.delta)
 
     @property
@@ -218,8 +218,8 @@ def _checked_schema(
             if file.schema_id > schema_id:
                 raise CommitError(
                     f"table {state.table.full_name}: {file.file_name} was written with schema "
-                    f"{file.schema_id}, which was rolled back meanwhile to {schema_id}; nothing "
-                    "was published, the next plan is made with that one"
+                    f"{file.schema_id}, which was rolled back meanwhile to {schema_id}; no "
+                    "snapshot was published, the next plan uses that schema"
                 )
     return schema_id
 

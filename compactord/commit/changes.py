@@ -98,7 +98,7 @@ class Committed:
 
     @property
     def compaction_ids(self) -> tuple[int, ...]:
-        """Those of the published changes."""
+        """The ids of the published changes."""
         return tuple(change.compaction_id for change in self.published)
 
 

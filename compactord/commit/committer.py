@@ -64,7 +64,7 @@ from compactord.paimon.snapshot import (
     CommitKind,
     Snapshot,
     snapshot_ids,
-    snapshot_unless_gone,
+    snapshot_unless_absent,
     still_stands,
 )
 from compactord.state.ancestry import SettleDelay
@@ -72,7 +72,7 @@ from compactord.state.follower import Follower, lost_text
 from compactord.state.live_files import UnknownFile
 from compactord.state.table_state import TableState, applied, data_manifests
 from compactord.storage.base import Storage
-from compactord.storage.calls import ahead
+from compactord.storage.calls import prefetch
 
 # How long a commit waits for a catalog that is down if the table has no `commit.timeout`: the
 # restart of a database, and less than the time after which a job counts as hung.
@@ -323,7 +323,7 @@ class Committer:
         changes were reported.
         """
         looking = self._added_files.looking(pending.changes, pending.settings.bucket_folder)
-        with looking, ahead(self._storage, partial(self._manifests, known)) as manifests:
+        with looking, prefetch(self._storage, partial(self._manifests, known)) as manifests:
             newest = self.follower.refreshed(known, checks_hint=True)
         if newest.snapshot == known.snapshot:
             return newest, manifests
@@ -462,8 +462,8 @@ class Committer:
         find = partial(self._publication.found_at, state.table, snapshot.id)
         try:
             with (
-                ahead(self._storage, partial(self._trouble_below, state, snapshot)) as below,
-                ahead(self._storage, find) as ours,
+                prefetch(self._storage, partial(self._trouble_below, state, snapshot)) as below,
+                prefetch(self._storage, find) as ours,
             ):
                 self._write_hint(state, snapshot)
                 trouble = below()
@@ -491,10 +491,10 @@ class Committer:
             self._storage.overwrite(paths.latest_hint(state.table.root), str(snapshot.id).encode())
 
     def _trouble_below(self, state: TableState, ours: Snapshot) -> str | None:
-        """What happened to our base snapshot between its last check and our publication."""
+        """The loss of our base snapshot between its last check and our publication, or None."""
         root, base = state.table.root, state.snapshot
         assert base is not None
-        found = snapshot_unless_gone(self._storage, root, base.id)
+        found = snapshot_unless_absent(self._storage, root, base.id)
         if found is None:
             # Expiry removes the oldest first; only a rollback keeps older ones.
             if all(other > base.id for other in snapshot_ids(self._storage, root)):

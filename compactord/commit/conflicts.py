@@ -30,7 +30,7 @@ from compactord.state.index_files import IndexFiles
 from compactord.state.loading import deleted_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.calls import ahead
+from compactord.storage.calls import prefetch
 
 # This many old and new files are in memory: each has vectors of many files.
 _INDEX_FILES = 4
@@ -61,7 +61,7 @@ def still_valid(
         if live_output is not None:
             raise CommitUnknown(
                 f"table {state.table.full_name}: {live_output} is live although no snapshot of "
-                "ours was confirmed; nothing was deleted, the next run plans again"
+                "ours was confirmed; no file was deleted, the next run plans again"
             )
         summary = state.files.summary(change.bucket)
         found = conflict(
@@ -244,7 +244,7 @@ class AddedFilesCheck:
         self, changes: Sequence[BucketChange], bucket_folder: Callable[[BucketId], str]
     ) -> Iterator[None]:
         """Checks the new files of an attempt in the background while the context is open."""
-        with ahead(self._storage, partial(self._found, changes, bucket_folder)) as self._lost:
+        with prefetch(self._storage, partial(self._found, changes, bucket_folder)) as self._lost:
             yield
 
     def passed(

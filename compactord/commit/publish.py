@@ -21,7 +21,7 @@ from compactord.errors import (
 from compactord.ids import Owner
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
-from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_gone
+from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_absent
 from compactord.storage.base import Creation, Storage
 
 
@@ -228,16 +228,16 @@ class Publication:
             if failure is not None and is_refused:
                 if attempt > 1:
                     raise CommitUnknown(
-                        f"{failure}; an earlier call may still take effect, so nothing was deleted"
+                        f"{failure}; an earlier call may still take effect, so no file was deleted"
                     ) from failure
                 files.delete_written()
                 why = f"{failure.message}; there is no snapshot {snapshot.id}"
-                raise type(failure)(failure.path, f"{why}, nothing was published") from failure
+                raise type(failure)(failure.path, f"{why}, no snapshot was published") from failure
             # The same snapshot again: if the first call takes effect late, it is still ours.
             self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(
             f"{path}: the store did not confirm whether it was created; "
-            "nothing was deleted, the next run checks again"
+            "no file was deleted, the next run checks again"
         )
 
     def found_at(self, table: TableRef, snapshot_id: int) -> Snapshot | None:
@@ -245,12 +245,12 @@ class Publication:
         reason = ""
         for attempt in range(1, _OUTCOME_ATTEMPTS + 1):
             try:
-                return snapshot_unless_gone(self._storage, table.root, snapshot_id)
+                return snapshot_unless_absent(self._storage, table.root, snapshot_id)
             except CompactordError as error:
                 reason = str(error)
                 _log.warning("commit_outcome_unknown", attempt=attempt, error=reason)
                 self._clock.sleep(0.01 * 2**attempt)
         raise CommitUnknown(
             f"{paths.snapshot_path(table.root, snapshot_id)} cannot be read ({reason}), so it is "
-            "unknown whether our snapshot was published; nothing was deleted"
+            "unknown whether our snapshot was published; no file was deleted"
         )

@@ -160,7 +160,7 @@ def _unfit(lost: LostChanges, state: TableState) -> str | None:
         if file.level != 0:
             return f"it adds {file.file_name} on level {file.level}"
         if file.extra_files or file.external_path or file.embedded_file_index:
-            return f"{file.file_name} has files or an index beside it"
+            return f"{file.file_name} has companion files or an index"
         if file.first_row_id is not None:
             return f"{file.file_name} has row ids"
         if state.files.contains(entry.identity):

@@ -45,7 +45,7 @@ class Engine(Protocol):
         """
         ...
 
-    def why_gone(self) -> str | None:
+    def why_failed(self) -> str | None:
         """Why the engine cannot run subcompactions any more, or None if it can."""
         ...
 
@@ -122,7 +122,7 @@ class Carrier(Protocol):
         """Called about once a second while outcomes are awaited: stop jobs that cannot finish."""
         ...
 
-    def why_gone(self) -> str | None:
+    def why_failed(self) -> str | None:
         """Why no job can run any more, or None."""
         ...
 
@@ -157,7 +157,7 @@ class PooledEngine:
 
     def submit(self, subcompaction: Subcompaction) -> None:
         assert not self._closed, "the engine is in use"
-        gone = self._carrier.why_gone()
+        gone = self._carrier.why_failed()
         if gone is not None:
             raise EngineUnavailable(gone)
         with self._lock:
@@ -185,8 +185,8 @@ class PooledEngine:
                     self._undelivered -= 1
                 return outcome
 
-    def why_gone(self) -> str | None:
-        return self._carrier.why_gone()
+    def why_failed(self) -> str | None:
+        return self._carrier.why_failed()
 
     def cancel(self) -> None:
         """See `Engine`. Waits until the jobs have ended, at most `CANCEL_SECONDS_MAX`."""

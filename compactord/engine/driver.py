@@ -22,7 +22,7 @@ from compactord.engine.jvm import (
     cache_folder,
     find_java,
     jvm_command,
-    starts_alone,
+    starts_without_submit,
     submit_arguments,
 )
 from compactord.engine.masters import Messages, is_embedded, new_scratch
@@ -96,7 +96,7 @@ class Driver:
             self.close()
             raise
 
-    def why_gone(self) -> str | None:
+    def why_failed(self) -> str | None:
         """Why no job can run any more, or None."""
         if not self._is_running():
             return f"Spark's driver process has ended.{self.last_words()}"
@@ -141,7 +141,7 @@ class Driver:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if SparkContext._active_spark_context is not None:
             raise UsageError("this process has a Spark already; a process can have only one")
-        alone = starts_alone(self._master, settings)
+        alone = starts_without_submit(self._master, settings)
         java = find_java(pyspark.__version__, os.environ, None if alone else self.scratch)
         merged = self._settings(settings)
         conf = SparkConf(loadDefaults=False)
@@ -150,7 +150,7 @@ class Driver:
         handler = signal.getsignal(signal.SIGINT)
         with _environment(self._variables(settings, java.home)):
             try:
-                launched = self._launch_alone(java, merged) if alone else self._launch(conf)
+                launched = self._launch_embedded(java, merged) if alone else self._launch(conf)
                 with _environment(launched):
                     gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
                 self.context = SparkContext(conf=conf, gateway=gateway)
@@ -189,7 +189,7 @@ class Driver:
         properties.unlink()
         return gateway
 
-    def _launch_alone(self, java: Java, settings: Mapping[str, str]) -> dict[str, str | None]:
+    def _launch_embedded(self, java: Java, settings: Mapping[str, str]) -> dict[str, str | None]:
         """Start the embedded Spark's JVM without spark-submit: see `jvm`.
 
         SPARK_HOME stays unset, so workers import the installed pyspark. With it they would import a

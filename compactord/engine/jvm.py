@@ -26,7 +26,7 @@ from pathlib import Path
 from compactord.errors import EngineUnavailable
 from compactord.text import SECRET
 
-# Settings that need neither spark-submit nor the jars left out.
+# Settings that need neither spark-submit nor the excluded jars.
 _PASSED_ON = (
     "spark.app.name",
     "spark.driver.extraJavaOptions",
@@ -82,7 +82,7 @@ LEAST = {"spark.redaction.regex": f"(?i){SECRET}"}
 _PLAIN = re.compile(r"[A-Za-z0-9._/-]")
 
 
-def starts_alone(master: str, settings: Mapping[str, str]) -> bool:
+def starts_without_submit(master: str, settings: Mapping[str, str]) -> bool:
     """Whether the embedded Spark can start without spark-submit."""
     # local-cluster starts further JVMs by Spark's scripts.
     is_one_process = master == "local" or master.startswith("local[")
@@ -346,11 +346,11 @@ class ClassArchive:
         if self._file is None or self.is_there or not self._list.exists():
             return
         with contextlib.suppress(OSError):
-            making = self._begun(self._file)
+            making = self._claimed(self._file)
             if making is not None:
                 self._start(self._file, making)
 
-    def _begun(self, file: Path) -> Path | None:
+    def _claimed(self, file: Path) -> Path | None:
         """The folder of the build, or None while another process builds the archive."""
         making = file.with_suffix(".making")
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -93,7 +93,7 @@ def is_master(text: str) -> bool:
 MESSAGE_CHARACTERS_MAX = 800
 _HEADINGS = ("Driver stacktrace:", "JVM stacktrace:", "Traceback (most recent call last):")
 # Stack frames, and lines of every start.
-_NOT_SAID = (
+_SKIPPED = (
     "\tat ",
     "\t...",
     "WARNING: Using incubator modules",
@@ -151,10 +151,10 @@ class Messages:
         Without stack frames, and without warnings if there are other lines. The reason why
         Kubernetes started no executor comes first, even if it is old.
         """
-        lines = [line for line in log.splitlines() if not line.startswith(_NOT_SAID)]
-        said = [shown for line in lines if (shown := _STATUS.sub("", line).strip())]
-        tail = ([line for line in said if not _WARNING.match(line)] or said)[-3:]
-        pods = _why_no_executor(said)
+        lines = [line for line in log.splitlines() if not line.startswith(_SKIPPED)]
+        shown_lines = [shown for line in lines if (shown := _STATUS.sub("", line).strip())]
+        tail = ([line for line in shown_lines if not _WARNING.match(line)] or shown_lines)[-3:]
+        pods = _why_no_executor(shown_lines)
         # Redacted before it is cut: half a secret would not be recognised.
         text = self.redacted(" | ".join(tail))[-MESSAGE_CHARACTERS_MAX:]
         if pods and pods not in tail:
@@ -163,10 +163,10 @@ class Messages:
         return f" Its last output: {text}" if text else ""
 
 
-def _why_no_executor(said: Sequence[str]) -> str:
+def _why_no_executor(shown_lines: Sequence[str]) -> str:
     """The last line of a log with a reason, or an empty text."""
     for pattern in _OF_EXECUTOR_PODS:
-        found = [line for line in said if pattern.match(line)]
+        found = [line for line in shown_lines if pattern.match(line)]
         if found:
             return found[-1]
     return ""

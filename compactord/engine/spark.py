@@ -83,7 +83,7 @@ class ConnectCarrier:
     def watch(self) -> None:
         """Does nothing: the server watches its executors."""
 
-    def why_gone(self) -> str | None:
+    def why_failed(self) -> str | None:
         return None
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class ClassicCarrier:
     ) -> None:
         self._clock = clock
         self._no_executor_seconds_max = no_executor_seconds_max
-        self._executor_seen_s = clock.monotonic_s()
+        self._last_executor_s = clock.monotonic_s()
         self._leases: LeaseOffice | None = None
         self._driver = Driver(master, settings, start_seconds_max=start_seconds_max)
         try:
@@ -264,12 +264,12 @@ class ClassicCarrier:
             # The driver is one of them.
             executors = self._driver.context._jsc.sc().getExecutorMemoryStatus().size() - 1
             if executors > 0:
-                self._executor_seen_s = now
-            elif now - self._executor_seen_s > self._no_executor_seconds_max:
+                self._last_executor_s = now
+            elif now - self._last_executor_s > self._no_executor_seconds_max:
                 self._driver.context.cancelAllJobs()
 
-    def why_gone(self) -> str | None:
-        return self._driver.why_gone()
+    def why_failed(self) -> str | None:
+        return self._driver.why_failed()
 
     def close(self) -> None:
         self._driver.close()
@@ -308,7 +308,7 @@ class ClassicCarrier:
                 f"core, or its workers cannot reach this machine.{self._driver.last_words()}"
             )
         if failures:
-            gone = self._driver.why_gone()
+            gone = self._driver.why_failed()
             if gone is not None:
                 raise EngineUnavailable(
                     f"no worker of {master} was reached: {gone} Is it up, and reachable from here?"
@@ -324,7 +324,7 @@ class ClassicCarrier:
         try:
             self._driver.context.setJobGroup(group, group, interruptOnCancel=True)
         except gateway_errors() as error:
-            raise self._gone(error) from error
+            raise self._driver_failure(error) from error
 
     def _collect(self, payload: bytes, function: Any, partitions: int = 1) -> list[bytes]:
         from py4j.protocol import Py4JJavaError
@@ -335,10 +335,10 @@ class ClassicCarrier:
         except Py4JJavaError as error:
             raise self._job_failure(error) from error
         except gateway_errors() as error:
-            raise self._gone(error) from error
+            raise self._driver_failure(error) from error
         return answers
 
-    def _gone(self, error: Exception) -> JobFailed:
+    def _driver_failure(self, error: Exception) -> JobFailed:
         why = self._driver.messages.brief(error)
         text = f"Spark's driver process is gone ({why}).{self._driver.last_words()}"
         return JobFailed(FailureKind.LOST, type(error).__name__, text)

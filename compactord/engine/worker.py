@@ -146,17 +146,17 @@ class LeaseOffice:
 
     def _serve(self, connection: socket.socket) -> None:
         """Record a holder's report, until it disconnects or its lease ends."""
-        with contextlib.suppress(OSError), connection, connection.makefile("rb") as said:
+        with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
             connection.settimeout(_TOKEN_SECONDS_MAX)
-            token = said.read(_TOKEN_BYTES)
+            token = stream.read(_TOKEN_BYTES)
             connection.settimeout(None)
             with self._lock:
                 if token not in self._holders:
                     return
                 self._holders[token].append(connection)
-            while len(length := said.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
+            while len(length := stream.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
                 size = int.from_bytes(length, "big")
-                text = said.read(size) if size <= _REPORT_BYTES_MAX else b""
+                text = stream.read(size) if size <= _REPORT_BYTES_MAX else b""
                 with self._lock:
                     if len(text) < size or token not in self._reported:
                         return
@@ -195,7 +195,7 @@ def run_assignment(payload: bytes) -> bytes:
             outcome = run_subcompaction(assignment.subcompaction)
             stop.report(file_names(outcome))
     finally:
-        if stop.was_asked:
+        if stop.was_stopped:
             discard(assignment.subcompaction, file_names(outcome))
     return pickle.dumps(outcome)
 
@@ -248,7 +248,7 @@ class StopWatch:
         self._over: int | None = None
         self._held: socket.socket | None = None
         self._has_tried = threading.Event()
-        self.was_asked = False
+        self.was_stopped = False
 
     def __enter__(self) -> StopWatch:
         if threading.current_thread() is not threading.main_thread():
@@ -267,7 +267,7 @@ class StopWatch:
             return
         os.close(self._over)
         self._watcher.join()
-        if self.was_asked:
+        if self.was_stopped:
             return  # the worker is ending: do not interrupt its clean-up
         for number, handler in self._previous.items():
             signal.signal(number, handler)
@@ -284,8 +284,8 @@ class StopWatch:
             self._interrupt(signal.SIGTERM, None)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if not self.was_asked:
-            self.was_asked = True
+        if not self.was_stopped:
+            self.was_stopped = True
             raise KeyboardInterrupt
 
     def _watch(self, over: int) -> None:

@@ -9,7 +9,7 @@ from compactord.errors import FormatError, ObjectNotFound, StorageError
 from compactord.maintenance.planned_deletion import TableChanged
 from compactord.paimon import paths
 from compactord.paimon.snapshot import Snapshot, parse_snapshot
-from compactord.storage.base import Creation, Storage, require_gone
+from compactord.storage.base import Creation, Storage, require_absent
 
 _log = structlog.get_logger()
 
@@ -23,7 +23,7 @@ def keep_changelog(storage: Storage, root: str, snapshot: Snapshot) -> bool:
     try:
         data = storage.read(source)
     except ObjectNotFound:
-        require_gone(storage, source)
+        require_absent(storage, source)
         return False
     if parse_snapshot(data, source).identity != snapshot.identity:
         return False
@@ -74,5 +74,5 @@ def read_changelog(storage: Storage, root: str, id_: int) -> Snapshot | None:
     try:
         return parse_snapshot(storage.read(path), path)
     except ObjectNotFound:
-        require_gone(storage, path)
+        require_absent(storage, path)
         return None

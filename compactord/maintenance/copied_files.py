@@ -18,7 +18,7 @@ from compactord.maintenance.used_names import MAY_BE_RESTORED, WRITE_DELAY_MAX_M
 from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
 from compactord.paimon.snapshot import Snapshot, branch_names, parse_snapshot, tag_times
-from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage, require_gone
+from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage, require_absent
 from compactord.storage.calls import map_concurrently
 
 # Wall clocks are behind UTC by this at most.
@@ -165,7 +165,7 @@ class _Search:
             with contextlib.suppress(ObjectNotFound):
                 self._contents[file.path] = self._read(file)
         if file.path not in self._contents:
-            require_gone(self._storage, file.path)
+            require_absent(self._storage, file.path)
             self._contents[file.path] = None
         return self._contents[file.path]
 

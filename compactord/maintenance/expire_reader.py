@@ -106,13 +106,13 @@ class MetadataReader:
 
     def if_there(self, read: ReadList, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests that `read` returns; none if the list is gone."""
-        with self._absences.suppressed():
+        with self._absences.ignore_absent():
             return read(snapshot)
         return ()
 
     def changes_if_there(self, manifest: ManifestFile) -> Iterator[FileChange]:
         """As `changes`; nothing if the manifest is gone."""
-        with self._absences.suppressed():
+        with self._absences.ignore_absent():
             yield from self.changes(manifest)
 
     def changes(self, manifest: ManifestFile) -> Iterator[FileChange]:
@@ -139,7 +139,7 @@ class MetadataReader:
 
         With half of a delta, upgraded files would look deleted.
         """
-        with self._absences.suppressed():
+        with self._absences.ignore_absent():
             return self.delta_changes(snapshot)
         return ()
 
@@ -168,7 +168,7 @@ class MetadataReader:
         if snapshot.index_manifest is None:
             return {}
         files: tuple[IndexFile, ...] = ()
-        with self._absences.suppressed() if missing_ok else contextlib.nullcontext():
+        with self._absences.ignore_absent() if missing_ok else contextlib.nullcontext():
             files = self._index(snapshot.index_manifest)
         refuse_unknown_indexes(self.location, files)
         return {file.file_name: file for file in files}
@@ -251,7 +251,7 @@ class MetadataReader:
         for read in (self.base, self.delta):
             for manifest in self.if_there(read, snapshot) if missing_ok else read(snapshot):
                 found: list[tuple[int, FileIdentity]] = []
-                with self._absences.suppressed() if missing_ok else contextlib.nullcontext():
+                with self._absences.ignore_absent() if missing_ok else contextlib.nullcontext():
                     found = self._find(manifest)
                 for kind, identity in found:
                     count[identity] += 1 if kind == EntryKind.ADD else -1
@@ -262,7 +262,7 @@ class MetadataReader:
         )
 
     def _is_gone(self, name: str) -> bool:
-        return self._absences.is_gone(paths.manifest_path(self.location, name))
+        return self._absences.is_absent(paths.manifest_path(self.location, name))
 
     def _list(
         self, name: str, size: int | None, *, before: ListBlocks | None = None

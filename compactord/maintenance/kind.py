@@ -334,7 +334,7 @@ class RuledKind(OfferedKind[T]):
     grace_ms: int = 0
 
     def not_configured(self, table: TableValues) -> str | None:
-        is_asked = self.always_runs or self.name in table.options.maintenance.asked
+        is_asked = self.always_runs or self.name in table.options.maintenance.requested
         return None if is_asked else self.unasked
 
     def is_due(

@@ -59,10 +59,10 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     read_tags,
     snapshot_ids,
-    snapshot_unless_gone,
+    snapshot_unless_absent,
     still_stands,
 )
-from compactord.storage.base import Creation, read_back, require_gone
+from compactord.storage.base import Creation, read_back, require_absent
 from compactord.text import count_text
 
 
@@ -291,7 +291,7 @@ class _Creation:
         newest_id = latest_snapshot_id(self._storage, self._root)
         if newest_id is None:
             return None
-        newest = snapshot_unless_gone(self._storage, self._root, newest_id)
+        newest = snapshot_unless_absent(self._storage, self._root, newest_id)
         progress = self._progress
         if newest is None:
             return None
@@ -315,7 +315,7 @@ class _Creation:
             return
         first = self._progress.next_id
         ids = [id_ for id_ in snapshot_ids(self._storage, self._root) if first <= id_ <= newest.id]
-        read = (snapshot_unless_gone(self._storage, self._root, id_) for id_ in ids)
+        read = (snapshot_unless_absent(self._storage, self._root, id_) for id_ in ids)
         yield from new_tags(
             (each for each in read if each is not None),
             self._progress,
@@ -354,7 +354,7 @@ class _Creation:
         try:
             data = self._storage.read(path)
         except ObjectNotFound:
-            require_gone(self._storage, path)
+            require_absent(self._storage, path)
             raise _TagTakenBack(_gone(new)) from None
         if parse_snapshot(data, path).identity != new.snapshot.identity:
             raise _TagTakenBack(_gone(new))

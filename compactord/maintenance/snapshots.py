@@ -61,7 +61,7 @@ from compactord.paimon.snapshot import (
     read_consumers,
     read_tags,
     snapshot_files,
-    snapshot_unless_gone,
+    snapshot_unless_absent,
     write_earliest_hint,
 )
 from compactord.storage.base import Storage
@@ -282,7 +282,7 @@ class Snapshots:
     def get(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot, None if it is gone. Raises `StorageError` if it only cannot be read."""
         if snapshot_id in self._listed and snapshot_id not in self._known:
-            found = snapshot_unless_gone(self._storage, self._root, snapshot_id)
+            found = snapshot_unless_absent(self._storage, self._root, snapshot_id)
             self._known[snapshot_id] = found
         return self._known.get(snapshot_id)
 
@@ -373,7 +373,7 @@ class _Round:
         self._deletion.check()
 
     def _require_end(self) -> None:
-        found = snapshot_unless_gone(self._storage, self._root, self._end.id)
+        found = snapshot_unless_absent(self._storage, self._root, self._end.id)
         require_same(self._end, found, "snapshot")
 
 
@@ -418,7 +418,7 @@ def _range_of(
     table: TableValues, snapshots: Snapshots, kept: Sequence[int], now_ms: int
 ) -> ExpireRange:
     options = table.options.expire
-    is_held = options.changelogs is None or not options.changelogs.held_alone
+    is_held = options.changelogs is None or not options.changelogs.holds_changelogs_only
     consumers = read_consumers(table.storage, table.ref.root).values()
     return expire_range(
         options,

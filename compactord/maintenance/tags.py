@@ -57,7 +57,7 @@ from compactord.paimon.snapshot import (
     still_stands,
     tag_times,
 )
-from compactord.storage.base import require_gone
+from compactord.storage.base import require_absent
 from compactord.text import count_text
 
 
@@ -236,7 +236,7 @@ def due_tags(table: TableValues, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...
         try:
             data = table.storage.read(path)
         except ObjectNotFound:
-            require_gone(table.storage, path)
+            require_absent(table.storage, path)
             continue
         end_ms = _end_ms(data, path)
         if end_ms is not None and local_ms(now_ms, zone) > end_ms:

@@ -262,20 +262,20 @@ class UsedNames:
         self._note(each for each in (snapshot.index_manifest, snapshot.statistics) if each)
         index_manifest = snapshot.index_manifest
         if index_manifest is not None and index_manifest not in self._seen:
-            with absences.suppressed() if may_lack else contextlib.nullcontext():
+            with absences.ignore_absent() if may_lack else contextlib.nullcontext():
                 self._note_index_files(index_manifest)
         for name, size, is_optional in lists:
             if name is None or name in self._seen:
                 continue
             manifests: tuple[ManifestFile, ...] = ()
-            with absences.suppressed() if is_optional else contextlib.nullcontext():
+            with absences.ignore_absent() if is_optional else contextlib.nullcontext():
                 path = paths.manifest_path(self._location, name)
                 manifests = read_manifest_list(self._storage, path, size)
                 self._note_manifests(manifests, path)
                 self._seen.add(name)
             new = [manifest for manifest in manifests if manifest.file_name not in self._seen]
             for some in ([each] for each in new) if is_optional else [new]:
-                with absences.suppressed() if is_optional else contextlib.nullcontext():
+                with absences.ignore_absent() if is_optional else contextlib.nullcontext():
                     self._note_entries(some)
 
     def _note_index_files(self, name: str) -> None:

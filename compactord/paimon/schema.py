@@ -18,7 +18,7 @@ from compactord.paimon import paths
 from compactord.paimon.paths import MAIN_BRANCH, branch_root
 from compactord.paimon.types import DataField, UnknownType, bare_field, parse_field
 from compactord.storage.base import Storage
-from compactord.storage.calls import ahead
+from compactord.storage.calls import prefetch
 
 # Columns of rows within rows take three levels each. Code that walks a value recurses several
 # functions deep for each level, and Python allows 1,000 calls.
@@ -229,7 +229,7 @@ def latest_schema(
     """
     if known is not None:
         newest_id = known.id
-        with ahead(storage, partial(read_schema, storage, location, newest_id)) as same:
+        with prefetch(storage, partial(read_schema, storage, location, newest_id)) as same:
             read = same
             while has_later_schema(storage, location, newest_id):
                 newest_id += 1

@@ -26,7 +26,7 @@ from compactord.errors import (
 )
 from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
-from compactord.storage.base import ObjectStatus, Storage, listed_but_missing, require_gone
+from compactord.storage.base import ObjectStatus, Storage, listed_but_missing, require_absent
 from compactord.storage.calls import map_concurrently
 
 T = TypeVar("T")
@@ -182,7 +182,7 @@ def read_snapshot(storage: Storage, location: str, snapshot_id: int) -> Snapshot
     return snapshot
 
 
-def snapshot_unless_gone(storage: Storage, location: str, snapshot_id: int) -> Snapshot | None:
+def snapshot_unless_absent(storage: Storage, location: str, snapshot_id: int) -> Snapshot | None:
     """The snapshot, or None if it certainly does not exist: a listing has to agree.
 
     Raises `TransientStorageError` if it is listed and not found.
@@ -190,7 +190,7 @@ def snapshot_unless_gone(storage: Storage, location: str, snapshot_id: int) -> S
     try:
         return read_snapshot(storage, location, snapshot_id)
     except ObjectNotFound as error:
-        require_gone(storage, error.path)
+        require_absent(storage, error.path)
         return None
 
 
@@ -199,7 +199,7 @@ def still_stands(storage: Storage, location: str, snapshot: Snapshot) -> bool:
 
     Raises `TransientStorageError` if it is listed and not found.
     """
-    found = snapshot_unless_gone(storage, location, snapshot.id)
+    found = snapshot_unless_absent(storage, location, snapshot.id)
     return found is not None and found.identity == snapshot.identity
 
 

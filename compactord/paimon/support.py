@@ -335,7 +335,7 @@ def warnings(
     `formats` know the options that begin with their names.
     """
     texts = _canonical(options.raw)
-    found = [*unserved_maintenance(options), *_asked_for(texts, _UNSERVED)]
+    found = [*unserved_maintenance(options), *_requested(texts, _UNSERVED)]
     unknown = sorted(
         key
         for key in options.raw
@@ -353,7 +353,7 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
 
     Java's dedicated job does these after its commits (table/sink/TableCommitImpl.java).
     """
-    found = list(_asked_for(_canonical(options.raw), _UNSERVED_MAINTENANCE))
+    found = list(_requested(_canonical(options.raw), _UNSERVED_MAINTENANCE))
     if TAG_PARTITIONS in options.raw and "tag.default-time-retained" in options.raw:
         found.append(f"option {TAG_PARTITIONS}={options.raw[TAG_PARTITIONS]}: tags are not expired")
     if options.maintenance.tag_creation_refusal is not None:
@@ -365,7 +365,7 @@ def unserved_maintenance(options: TableOptions) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _asked_for(texts: Mapping[str, str], duties: Mapping[str, str]) -> Iterator[str]:
+def _requested(texts: Mapping[str, str], duties: Mapping[str, str]) -> Iterator[str]:
     for key, what in duties.items():
         if texts.get(key, "").strip().lower() not in ("", "none", "false"):
             yield f"option {key}={texts[key]}: {what}"

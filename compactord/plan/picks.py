@@ -13,9 +13,9 @@ The highest of these levels hides no records, so files there need no lookup.
 
 A merge of parts must include every record of a key. A merge of whole states must include the
 record of the lowest level, which contains the rest; if a state is one of the records, both are
-equivalent. So if whole states exist next to parts, only the latter merge is possible. In tables
-with deletion vectors, a delete that arrived while records were on two levels has marked only one of
-them and is then dropped: rows that readers see again since then remain.
+equivalent. So whole states next to parts can be merged only if a state is one of the records. In
+tables with deletion vectors, a delete that arrived while records were on two levels has marked only
+one of them and is then dropped: rows that readers see again since then remain.
 """
 
 from __future__ import annotations

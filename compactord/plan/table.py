@@ -459,7 +459,7 @@ def _minor_merges(summary: BucketSummaries, options: CompactionOptions, triggers
     picked: Mask = np.zeros(len(summary), np.bool_)
     for trigger in triggers:
         picked |= trigger.may_fire(summary, options)
-    return picked & (summary.run_count > 0) & ~_is_alone_on_top(summary, options)
+    return picked & (summary.run_count > 0) & ~_is_one_top_run(summary, options)
 
 
 def _is_one_top_run(summary: BucketSummaries, options: CompactionOptions) -> Mask:

@@ -156,7 +156,7 @@ class ScheduledTable:
 
     @property
     def requested_maintenance(self) -> Mapping[str, int]:
-        """See `MaintenanceOptions.asked`."""
+        """See `MaintenanceOptions.requested`."""
         return self.info.maintenance if self.info else {}
 
     @property

@@ -150,7 +150,7 @@ class EngineHost:
             while why is None and not self._closing.is_set():
                 self._gone.wait(_WATCH_S)
                 self._gone.clear()
-                why = engine.why_gone() or self._trouble
+                why = engine.why_failed() or self._trouble
                 if why is None and engine.capacity != slots:
                     slots = engine.capacity
                     self._post(partial(self._listener.engine_up, slots))
@@ -179,7 +179,7 @@ class EngineHost:
                 is_lost = (
                     isinstance(outcome, SubcompactionFailure) and outcome.kind is FailureKind.LOST
                 )
-                if is_lost and engine.why_gone() is not None:
+                if is_lost and engine.why_failed() is not None:
                     # The engine died, no subcompaction failed: `engine_down` reports all as lost.
                     self._gone.set()
                 else:

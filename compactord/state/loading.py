@@ -29,7 +29,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.base_files import BaseFiles, BaseFilesBuilder
 from compactord.state.live_files import LiveFiles
 from compactord.storage.base import Storage
-from compactord.storage.calls import ahead, map_concurrently
+from compactord.storage.calls import map_concurrently, prefetch
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def newest_by_hint(storage: Storage, root: str) -> Snapshot | None:
     if hinted is None:
         return None
     following = paths.snapshot_path(root, hinted + 1)
-    with ahead(storage, partial(snapshot_if_there, storage, root, hinted)) as found:
+    with prefetch(storage, partial(snapshot_if_there, storage, root, hinted)) as found:
         # One that has a later one may be damaged.
         return found() if storage.status(following) is None else None
 

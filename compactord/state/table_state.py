@@ -46,7 +46,7 @@ from compactord.state.loading import (
 )
 from compactord.state.rewrites import Rewrites, is_our_removal, may_rewrite
 from compactord.storage.base import Storage
-from compactord.storage.calls import ahead
+from compactord.storage.calls import prefetch
 
 # How many snapshots are read for a table's last rewrite, and for rewrites of its partitions.
 _LOOKED_BACK, _LOOKED_BACK_MAX = 50, 500
@@ -133,7 +133,7 @@ def load_at(storage: Storage, table: TableRef, snapshot: Snapshot | None) -> Ref
 
 def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     """The manifests whose entries are the snapshot's files: its base list, then its delta list."""
-    with ahead(storage, partial(delta_manifests, storage, location, snapshot)) as delta:
+    with prefetch(storage, partial(delta_manifests, storage, location, snapshot)) as delta:
         base = read_manifest_list(
             storage,
             paths.manifest_path(location, snapshot.base_manifest_list),
@@ -180,7 +180,7 @@ def refresh_state(storage: Storage, state: TableState, *, checks_hint: bool = Fa
     if not checks_hint:
         return _refreshed(storage, state, known, read_following, lambda: None)
     # A commit needs speed, a poll few requests.
-    with ahead(storage, read_following) as following, ahead(storage, read_hint) as hint:
+    with prefetch(storage, read_following) as following, prefetch(storage, read_hint) as hint:
         return _refreshed(storage, state, known, following, hint)
 
 

@@ -247,9 +247,9 @@ class Reconnects(Protocol):
         """Resolve references to credentials again at the next call."""
 
 
-def require_gone(storage: Storage, path: str) -> None:
+def require_absent(storage: Storage, path: str) -> None:
     """Raises `TransientStorageError` if the folder of a missing object still lists it."""
-    Absences(storage).require_gone(path)
+    Absences(storage).require_absent(path)
 
 
 def listed_but_missing(path: str) -> TransientStorageError:
@@ -284,7 +284,7 @@ class Absences:
         self._storage = storage
         self._names: dict[str, frozenset[str]] = {}
 
-    def require_gone(self, path: str) -> None:
+    def require_absent(self, path: str) -> None:
         """Raises `TransientStorageError` if the object is listed, and the errors of listing."""
         folder, _, name = path.rpartition("/")
         if name in self._names.get(folder, (name,)):
@@ -292,7 +292,7 @@ class Absences:
         if name in self._names[folder]:
             raise listed_but_missing(path)
 
-    def is_gone(self, path: str) -> bool:
+    def is_absent(self, path: str) -> bool:
         """Whether the listing of its folder lacks the object. Raises the errors of listing."""
         folder, _, name = path.rpartition("/")
         if folder not in self._names:
@@ -300,9 +300,9 @@ class Absences:
         return name not in self._names[folder]
 
     @contextlib.contextmanager
-    def suppressed(self) -> Iterator[None]:
+    def ignore_absent(self) -> Iterator[None]:
         """Ends the block at an `ObjectNotFound` whose object is confirmed to be gone."""
         try:
             yield
         except ObjectNotFound as error:
-            self.require_gone(error.path)
+            self.require_absent(error.path)

@@ -117,7 +117,7 @@ class Breaker:
         )
 
 
-def attempted(
+def call_once(
     breaker: Breaker | None,
     path: str,
     call: Callable[[], T],
@@ -266,7 +266,7 @@ class TimedAttempts:
             with self._named(path, action):
                 return self._calls.within(seconds, call)
 
-        return attempted(
+        return call_once(
             self.breaker, path, attempt, silent=TransientStorageError, answers=StorageError
         )
 
@@ -278,7 +278,7 @@ AT_ONCE = 8
 
 
 @contextlib.contextmanager
-def ahead(storage: Storage, call: Callable[[], R]) -> Iterator[Callable[[], R]]:
+def prefetch(storage: Storage, call: Callable[[], R]) -> Iterator[Callable[[], R]]:
     """Start a call if the store is behind a network. Yields a function that returns its result.
 
     That function raises the error of a failed call. For other stores, the call runs when the
@@ -307,15 +307,15 @@ def map_concurrently(
         return
     pool = ThreadPoolExecutor(min(AT_ONCE, len(items)), "request")
 
-    def begun(item: T) -> Future[R]:
+    def submit(item: T) -> Future[R]:
         return pool.submit(contextvars.copy_context().run, call, item)
 
     try:
         left = iter(items)
-        under_way: deque[Future[R]] = deque(map(begun, itertools.islice(left, AT_ONCE)))
+        under_way: deque[Future[R]] = deque(map(submit, itertools.islice(left, AT_ONCE)))
         while under_way:
             result = under_way.popleft().result()
-            under_way.extend(map(begun, itertools.islice(left, 1)))
+            under_way.extend(map(submit, itertools.islice(left, 1)))
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

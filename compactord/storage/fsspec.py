@@ -42,7 +42,7 @@ from compactord.storage.base import (
     StoreLocation,
     aside,
     read_back,
-    require_gone,
+    require_absent,
     whole_range,
 )
 from compactord.storage.calls import Breaker, RetryPolicy, TimedAttempts, TimedCalls
@@ -371,7 +371,7 @@ class FsspecStorage(Storage):
             )
         except ObjectNotFound:
             if folder != self._spec.root:
-                require_gone(self, folder)
+                require_absent(self, folder)
             return
         own = self._name(folder, "list").rstrip("/")
         for entry in found:

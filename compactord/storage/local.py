@@ -83,13 +83,13 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def _require_gone(path: str) -> None:
+def _require_absent(path: str) -> None:
     """Raises ESTALE for a missing path that its folder lists, unless it is a dangling link."""
     folder, name = os.path.split(path)
     try:
         is_listed = name in os.listdir(folder)
     except FileNotFoundError:
-        _require_gone(folder)
+        _require_absent(folder)
         return
     if is_listed and not os.path.islink(path):
         raise OSError(errno.ESTALE, "not found, though its folder lists it")
@@ -201,7 +201,7 @@ class LocalStorage(Storage):
             try:
                 entries = os.scandir(folder)
             except FileNotFoundError:
-                _require_gone(folder)
+                _require_absent(folder)
                 return
             with entries:
                 for entry in entries:
@@ -211,7 +211,7 @@ class LocalStorage(Storage):
                         yield _status(entry.name, entry.stat(), is_link=entry.is_symlink())
                     except FileNotFoundError:
                         if not entry.is_symlink():
-                            _require_gone(entry.path)
+                            _require_absent(entry.path)
                     except OSError as error:
                         # A link to itself counts as absent, like a dangling one.
                         if error.errno != errno.ELOOP:

@@ -45,9 +45,9 @@ class Stores:
     schemes: frozenset[str] | None = None
     hosts: frozenset[str] = frozenset()
 
-    def wrapped(self, around: Callable[[Storage, str], Storage]) -> Stores:
-        """The same stores, each wrapped by `around` when it is opened."""
-        return replace(self, wrap=lambda storage, at: around(self.wrap(storage, at), at))
+    def wrapped(self, wrapper: Callable[[Storage, str], Storage]) -> Stores:
+        """The same stores, each wrapped by `wrapper` when it is opened."""
+        return replace(self, wrap=lambda storage, at: wrapper(self.wrap(storage, at), at))
 
     def limited(self, own: Iterable[str], allowed: Iterable[str]) -> Stores:
         """The same stores for locations that a catalog's server or a table's options supply.

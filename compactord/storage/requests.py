@@ -66,11 +66,11 @@ def both(first: Report | None, second: Report) -> Report:
     if first is None:
         return second
 
-    def told(request: StorageRequest) -> None:
+    def report_all(request: StorageRequest) -> None:
         first(request)
         second(request)
 
-    return told
+    return report_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

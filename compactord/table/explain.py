@@ -300,7 +300,7 @@ def table_info(
         warnings=table.warnings,
         rewrite=rewrite,
         readers_wait=options.compaction.waiting_level is not None,
-        maintenance=options.maintenance.asked,
+        maintenance=options.maintenance.requested,
     )
 
 

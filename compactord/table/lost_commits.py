@@ -47,7 +47,7 @@ from compactord.state.ancestry import Ancestry, Contained, PublishedSnapshots, S
 from compactord.state.follower import lost_text
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
-from compactord.storage.calls import AT_ONCE, ahead, map_concurrently
+from compactord.storage.calls import AT_ONCE, map_concurrently, prefetch
 from compactord.storage.ranges import read_twice
 from compactord.table.opening import OpenTable
 from compactord.text import count_text
@@ -329,7 +329,7 @@ class LostCommits:
         """Snapshots that an earlier process may have read and that may be lost."""
         nearest = range(max(1, newest.id - AT_ONCE), newest.id)
         # Most of them exist.
-        with ahead(self._storage, partial(ancestry.readable, nearest)):
+        with prefetch(self._storage, partial(ancestry.readable, nearest)):
             ids = snapshot_ids(self._storage, self._table.root)
         below = [i for i in ids if newest.id - LOOKED_BACK < i < newest.id]
         return late_candidates([*ancestry.readable(below), newest])

@@ -18,7 +18,7 @@ from compactord.paimon.snapshot import earliest_snapshot_id
 from compactord.plan.table import TableKind
 from compactord.state.follower import RefreshStats
 from compactord.state.table_state import TableState
-from compactord.storage.calls import ahead
+from compactord.storage.calls import prefetch
 from compactord.table.backlog import DispatchFilter, TableBacklog
 from compactord.table.explain import table_info
 from compactord.table.jobs import InFlight, Planned
@@ -170,7 +170,7 @@ class TablePlanner:
         table = self._followed.table
         ask = partial(earliest_snapshot_id, table.storage, table.ref.root)
         will_plan = will_plan or self._is_stale
-        begun = ahead(table.storage, ask) if will_plan else contextlib.nullcontext(ask)
+        begun = prefetch(table.storage, ask) if will_plan else contextlib.nullcontext(ask)
         with begun as self._earliest:
             yield
 

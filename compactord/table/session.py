@@ -29,7 +29,7 @@ from compactord.state.ancestry import PublishedSnapshots
 from compactord.state.columns import AppendedFiles
 from compactord.state.follower import Follower, RefreshStats
 from compactord.state.table_state import TableState
-from compactord.storage.calls import ahead
+from compactord.storage.calls import prefetch
 from compactord.table.lost_commits import LookBack, LostCommits, files_read
 from compactord.table.opening import OWN, OpenTable, TableRegistries, open_table, refuse_live_state
 from compactord.table.planning import remember_rewrites, with_waiting_rows
@@ -268,7 +268,7 @@ class TableSession:
     def _take_in(self) -> bool:
         schema, is_first = self.table.schema, self._is_first
         later = partial(self._access.has_later_schema, schema)
-        with ahead(self._access.storage, later) if is_first else nullcontext(later) as has_later:
+        with prefetch(self._access.storage, later) if is_first else nullcontext(later) as has_later:
             state, self._is_first = self._newest(), False
         if is_first:
             self._follower.delay.opened(state.snapshot)

@@ -81,7 +81,7 @@ class TableInfo:
 
     `rewrite` is the last rewrite by a user whose next one may fail because of a compaction.
     `readers_wait`: readers do not see rows before a compaction (`CompactionOptions.waiting_level`).
-    `maintenance` are the kinds that its options request (`MaintenanceOptions.asked`).
+    `maintenance` are the kinds that its options request (`MaintenanceOptions.requested`).
 
     `stop_trigger` is the bound for its runs: if the table sets none,
     `alerts.stop_trigger_fallback` above its compaction trigger.

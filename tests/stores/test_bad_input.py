@@ -210,7 +210,7 @@ for text in ("old", "new"):
             "abfss://box@acc.dfs.core.windows.net/wh",
             {**_IDENTITY, "fs.azure.account.oauth2.client.id": "mine"},
             {"AZURE_CLIENT_ID": "another"},
-            "AZURE_CLIENT_ID of the environment is another one than the catalog's",
+            "AZURE_CLIENT_ID of the environment differs from the catalog's",
         ),
     ],
 )

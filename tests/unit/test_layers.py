@@ -171,7 +171,7 @@ def test_a_store_is_known_to_what_opens_it() -> None:
         # A merge that spills writes temporary files of its machine.
         ("rewrite/merging.py", "local"),
         # An option of the catalog's own that stands for one of the store's.
-        ("catalog/rest/lent.py", "objects.oss"),
+        ("catalog/rest/vended.py", "objects.oss"),
     }
 
 

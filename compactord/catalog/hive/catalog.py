@@ -128,7 +128,7 @@ class HiveCatalog(Catalog):
         self._store_breaker: Breaker | None = None
 
     @property
-    def asked(self) -> str:
+    def address(self) -> str:
         return self._client.shown
 
     def check_access(self) -> None:

@@ -32,7 +32,7 @@ from compactord.catalog.hive.wire import (
 )
 from compactord.clock import Clock
 from compactord.errors import CatalogDown, CatalogUnavailable
-from compactord.storage.calls import CALLS_AT_ONCE, Breaker, TimedCalls, attempted
+from compactord.storage.calls import CALLS_AT_ONCE, Breaker, TimedCalls, call_once
 from compactord.text import shown_text, size_text
 
 CONNECT_SECONDS_MAX = 5.0
@@ -326,7 +326,7 @@ class HiveClient:
         return CatalogUnavailable(self.shown, f"this is not a metastore: {error}")
 
     def _call(self, name: str, *arguments: object, is_repeatable: bool = True) -> Any:
-        return attempted(
+        return call_once(
             self.breaker,
             self.shown,
             partial(self._answer, name, arguments, is_repeatable=is_repeatable),

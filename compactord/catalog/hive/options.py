@@ -26,7 +26,7 @@ from compactord.text import has_credentials
 
 _START, _OK, _BAD, _ERROR, _COMPLETE = range(1, 6)
 _HEADER = struct.Struct("!BI")
-_SAID_BYTES_MAX = 1 << 20
+_PAYLOAD_BYTES_MAX = 1 << 20
 # Four bytes: the chosen layers, none, and the maximum size of their messages.
 _WITHOUT_LAYERS = b"\x01\0\0\0"
 
@@ -75,8 +75,8 @@ def log_in(stream: Stream, login: Login, host: str) -> None:
     _send(stream, _START, login.mechanism.encode())
     _send(stream, _OK, first)
     while True:
-        status, said = _received(stream)
-        response = _response(responses, said)
+        status, payload = _received(stream)
+        response = _response(responses, payload)
         # A login that ends early has not authenticated the metastore.
         if (status == _COMPLETE) != (response is None):
             raise NoLogin(f"{login.mechanism} ended too early or too late")
@@ -134,18 +134,18 @@ def _response(responses: Responses, challenge: bytes) -> bytes | None:
         return None
 
 
-def _send(stream: Stream, status: int, said: bytes) -> None:
-    stream.write(_HEADER.pack(status, len(said)) + said)
+def _send(stream: Stream, status: int, payload: bytes) -> None:
+    stream.write(_HEADER.pack(status, len(payload)) + payload)
 
 
 def _received(stream: Stream) -> tuple[int, bytes]:
     status, size = _HEADER.unpack(stream.readAll(_HEADER.size))
-    if not _OK <= status <= _COMPLETE or size > _SAID_BYTES_MAX:
+    if not _OK <= status <= _COMPLETE or size > _PAYLOAD_BYTES_MAX:
         raise NoLogin("it does not know SASL")
-    said = stream.readAll(size)
+    payload = stream.readAll(size)
     if status in (_BAD, _ERROR):
-        raise LoginRefused(said.decode(errors="replace") or "without a reason")
-    return status, said
+        raise LoginRefused(payload.decode(errors="replace") or "without a reason")
+    return status, payload
 
 
 _ADDRESS = re.compile(r"(?:thrift://)?(?:\[([^]/@]+)\]|([^:/@,\[\]]+)):([0-9]{1,5})/?")

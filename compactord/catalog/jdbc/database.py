@@ -27,7 +27,7 @@ from compactord.errors import (
     CatalogUnavailable,
     UsageError,
 )
-from compactord.storage.calls import CALLS_AT_ONCE, Breaker, TimedCalls, attempted
+from compactord.storage.calls import CALLS_AT_ONCE, Breaker, TimedCalls, call_once
 from compactord.text import HIDDEN, redact_text
 
 FORMS = "jdbc:sqlite:/path/of/file, jdbc:postgresql://host/database or jdbc:mysql://host/database"
@@ -251,7 +251,7 @@ class Database:
     def _behind(
         self, ask: Callable[[sqlalchemy.Connection], T], *, is_always_made: bool = False
     ) -> T:
-        return attempted(
+        return call_once(
             self.breaker,
             self.address.shown,
             partial(self._answer, ask),
@@ -262,18 +262,18 @@ class Database:
 
     def _answer(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
         try:
-            return self._asked(ask)
+            return self._run(ask)
         except exc.SQLAlchemyError as error:
             self._raise(error)
 
-    def _asked(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
+    def _run(self, ask: Callable[[sqlalchemy.Connection], T]) -> T:
         """The result of `ask`. After a refusal, it tries again with a new login."""
         engine = self._engine
         try:
             with engine.connect() as connection:
                 return ask(connection)
         except exc.SQLAlchemyError as error:
-            if not _is_refused(_said(error)) or not self._has_other_login(engine):
+            if not _is_refused(_message_of(error)) or not self._has_other_login(engine):
                 raise
         with self._engine.connect() as connection:
             return ask(connection)
@@ -290,13 +290,13 @@ class Database:
         """Raise the error as ours, without the statement, its values and the password."""
         if _is_duplicate(error):
             raise Duplicate from None
-        said = _said(error)
-        text, shown = self._redacted(" ".join(said.split())), self.address.shown
-        if _MISSING_TABLE.search(said):
+        message = _message_of(error)
+        text, shown = self._redacted(" ".join(message.split())), self.address.shown
+        if _MISSING_TABLE.search(message):
             raise MissingTable(shown, text) from None
-        if _is_refused(said):
+        if _is_refused(message):
             raise AccessDenied(shown, f"the catalog's database refused: {text}") from None
-        is_down = _RESTARTS.search(said) is not None or isinstance(error, _DOWN)
+        is_down = _RESTARTS.search(message) is not None or isinstance(error, _DOWN)
         kind = CatalogDown if is_down else CatalogUnavailable
         raise kind(shown, f"the catalog's database failed: {text}") from None
 
@@ -312,12 +312,12 @@ def _changing(sql: str, values: Mapping[str, object]) -> Callable[[sqlalchemy.Co
     return lambda connection: int(connection.execute(sqlalchemy.text(sql), values).rowcount)
 
 
-def _said(error: exc.SQLAlchemyError) -> str:
+def _message_of(error: exc.SQLAlchemyError) -> str:
     return str(error.orig) if isinstance(error, exc.DBAPIError) else str(error)
 
 
-def _is_refused(said: str) -> bool:
-    return _RESTARTS.search(said) is None and _DENIED.search(said) is not None
+def _is_refused(message: str) -> bool:
+    return _RESTARTS.search(message) is None and _DENIED.search(message) is not None
 
 
 def _is_duplicate(error: exc.SQLAlchemyError) -> bool:

@@ -129,7 +129,7 @@ _AGAIN_MS, _AT_LEAST_MS = 60_000, 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lent(Generic[T]):
+class Expiring(Generic[T]):
     """A value and the time it expires, since the epoch, or None."""
 
     value: T
@@ -139,11 +139,11 @@ class Lent(Generic[T]):
 class RefreshingCredential(Generic[T]):
     """A value that is renewed before it expires; `load` fetches it for all threads. Thread-safe."""
 
-    def __init__(self, load: Callable[[], Lent[T]], clock: Clock) -> None:
+    def __init__(self, load: Callable[[], Expiring[T]], clock: Clock) -> None:
         self._load = load
         self._clock = clock
         self._lock = threading.Lock()
-        self._lent: Lent[T] | None = None
+        self._current: Expiring[T] | None = None
         self._renew_ms = 0
 
     def value(self) -> T:
@@ -153,33 +153,33 @@ class RefreshingCredential(Generic[T]):
         """
         with self._lock:
             now_ms = self._clock.now_ms()
-            lent = self._lent
-            if lent is None or (lent.expires_ms is not None and now_ms >= self._renew_ms):
-                lent = self._renewed(lent, now_ms)
-            return lent.value
+            current = self._current
+            if current is None or (current.expires_ms is not None and now_ms >= self._renew_ms):
+                current = self._renewed(current, now_ms)
+            return current.value
 
     def is_renewed(self) -> bool:
         """Whether the value that was just refused has been replaced."""
         with self._lock:
-            before, now_ms = self._lent, self._clock.now_ms()
+            before, now_ms = self._current, self._clock.now_ms()
             try:
                 return self._renewed(None, now_ms).value != (before and before.value)
             except CompactordError:
                 return False
 
-    def _renewed(self, old: Lent[T] | None, now_ms: int) -> Lent[T]:
+    def _renewed(self, old: Expiring[T] | None, now_ms: int) -> Expiring[T]:
         try:
-            lent = self._lent = self._load()
+            current = self._current = self._load()
         except CompactordError as error:
             if old is None or old.expires_ms is None or now_ms >= old.expires_ms:
                 raise
             _log.warning("credential_not_renewed", error=str(error))
             self._renew_ms = now_ms + _AGAIN_MS
             return old
-        if lent.expires_ms is not None:
-            left_ms = min(_LEFT_MS, (lent.expires_ms - now_ms) // 2)
-            self._renew_ms = max(lent.expires_ms - left_ms, now_ms + _AT_LEAST_MS)
-        return lent
+        if current.expires_ms is not None:
+            left_ms = min(_LEFT_MS, (current.expires_ms - now_ms) // 2)
+            self._renew_ms = max(current.expires_ms - left_ms, now_ms + _AT_LEAST_MS)
+        return current
 
 
 _ECS = "http://100.100.100.200/latest/meta-data/Ram/security-credentials/"
@@ -204,7 +204,7 @@ class Auth(Protocol):
 
 class BearerAuth:
     def __init__(self, text: str, clock: Clock) -> None:
-        self._token = RefreshingCredential(lambda: Lent(resolve(text), None), clock)
+        self._token = RefreshingCredential(lambda: Expiring(resolve(text), None), clock)
         self.is_renewed = self._token.is_renewed
 
     def headers(self, request: Request) -> Mapping[str, str]:
@@ -214,7 +214,7 @@ class BearerAuth:
 class DlfAuth:
     def __init__(
         self,
-        keys: Callable[[], Lent[DlfKeys]],
+        keys: Callable[[], Expiring[DlfKeys]],
         sign: Callable[[Request, DlfKeys, datetime], Mapping[str, str]],
         clock: Clock,
     ) -> None:
@@ -265,7 +265,7 @@ def _signer(
 
 def _keys(
     options: Mapping[str, str], values: Mapping[str, str], clock: Clock
-) -> Callable[[], Lent[DlfKeys]]:
+) -> Callable[[], Expiring[DlfKeys]]:
     loader = values.get("dlf.token-loader") or ("local_file" if "dlf.token-path" in values else "")
     if loader == "local_file":
         path = values.get("dlf.token-path")
@@ -281,16 +281,16 @@ def _keys(
         if not values.get(key):
             raise CatalogOptionInvalid(key, "a key, unless dlf.token-loader or -path finds one")
 
-    def given() -> Lent[DlfKeys]:
+    def given() -> Expiring[DlfKeys]:
         key_id, secret, token = (
             resolve(options.get(key, "")) for key in (_KEY_ID, _SECRET, _TOKEN)
         )
-        return Lent(DlfKeys(key_id=key_id, secret=secret, token=token), None)
+        return Expiring(DlfKeys(key_id=key_id, secret=secret, token=token), None)
 
     return given
 
 
-def _from_file(path: str) -> Lent[DlfKeys]:
+def _from_file(path: str) -> Expiring[DlfKeys]:
     try:
         with open(path, "rb") as file:
             return _parsed(file.read(_TOKEN_BYTES_MAX), path)
@@ -298,7 +298,7 @@ def _from_file(path: str) -> Lent[DlfKeys]:
         raise CatalogUnavailable(path, f"the token cannot be read ({error.strerror})") from None
 
 
-def _from_ecs(http: Http, url: str, role: str) -> Lent[DlfKeys]:
+def _from_ecs(http: Http, url: str, role: str) -> Expiring[DlfKeys]:
     """Keys from the machine's metadata, which also name the role if it is not configured."""
     role = role or _fetched(http, url).decode(errors="replace").strip()
     return _parsed(_fetched(http, f"{url}{role}"), url)
@@ -314,7 +314,7 @@ def _fetched(http: Http, url: str) -> bytes:
     return answer
 
 
-def _parsed(data: bytes, source: str) -> Lent[DlfKeys]:
+def _parsed(data: bytes, source: str) -> Expiring[DlfKeys]:
     """The keys in `data`. Raises `CatalogUnavailable` without showing the content."""
     try:
         found = parse_json(data)
@@ -330,4 +330,4 @@ def _parsed(data: bytes, source: str) -> Lent[DlfKeys]:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise CatalogUnavailable(source, "the content is not a token of DLF") from None
-    return Lent(keys, expires_ms)
+    return Expiring(keys, expires_ms)

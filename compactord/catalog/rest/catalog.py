@@ -25,8 +25,8 @@ from compactord.catalog.rest.access import (
     served_table,
 )
 from compactord.catalog.rest.client import NoSuchResource, RestClient, is_text, url_of
-from compactord.catalog.rest.lent import LentSpec, client_of, secrets_of, without_secrets
 from compactord.catalog.rest.publisher import RestPublisher
+from compactord.catalog.rest.vended import VendedSpec, client_of, secrets_of, without_secrets
 from compactord.errors import (
     AccessDenied,
     CatalogOptionInvalid,
@@ -146,7 +146,7 @@ class RestCatalog(Catalog):
         is_lent = options.get("data-token.enabled", "").lower() == "true" and not found.is_external
         if not is_lent and not secrets_of(self._client):
             return place.locate(found.path, options, self._client.served)
-        spec = LentSpec(
+        spec = VendedSpec(
             location=found.path,
             warehouse=place.warehouse,
             table=(table.database, table.name) if is_lent else None,

@@ -25,7 +25,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.paimon.schema import parse_json
-from compactord.storage.calls import Breaker, RetryPolicy, attempted
+from compactord.storage.calls import Breaker, RetryPolicy, call_once
 from compactord.text import escaped, shown_text
 
 Json = dict[str, Any]
@@ -259,7 +259,7 @@ class RestClient:
                 raise NoAnswer(_message(status, answer), was_sent=status != 429)
             return status, answer
 
-        return attempted(self.breaker, url, attempt, silent=NoAnswer, answers=(AnswerRefused,))
+        return call_once(self.breaker, url, attempt, silent=NoAnswer, answers=(AnswerRefused,))
 
     def _url(self, parts: tuple[str, ...]) -> str:
         return "/".join((self.uri, "v1", *map(form_encoded, parts)))

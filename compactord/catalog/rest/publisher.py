@@ -16,7 +16,7 @@ from compactord.errors import CompactordError, TransientStorageError
 from compactord.ids import Owner
 from compactord.paimon.catalog_partitions import PartitionSpec
 from compactord.paimon.schema import TableRef
-from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_gone
+from compactord.paimon.snapshot import Snapshot, snapshot_json, snapshot_unless_absent
 from compactord.storage.base import Creation, Storage
 
 # Maps a partition to the text of each partition column's value.
@@ -90,7 +90,7 @@ class RestPublisher:
                 return None if is_base else Creation.EXISTS
             found: Snapshot | None = newest
             if newest.id > snapshot.id:
-                found = snapshot_unless_gone(self._storage, table.root, snapshot.id)
+                found = snapshot_unless_absent(self._storage, table.root, snapshot.id)
         except CompactordError as error:
             why = f"the outcome is unknown ({error})"
             raise doubt or TransientStorageError(self._named(table), why) from error

@@ -165,7 +165,7 @@ class ChangelogRetention:
 
     `from_deltas`: readers take changes from the files that writers add, because the table has no
     changelog producer. `from_overwrites`: they also read the rows that an overwrite removed.
-    `held_alone`: consumers hold changelogs only, not snapshots.
+    `holds_changelogs_only`: consumers hold changelogs only, not snapshots.
     """
 
     num_retained_min: int
@@ -173,7 +173,7 @@ class ChangelogRetention:
     time_retained_ms: int
     from_deltas: bool = False
     from_overwrites: bool = False
-    held_alone: bool = False
+    holds_changelogs_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ def expire_options(texts: OptionTexts, *, has_producer: bool) -> ExpireOptions:
         time_retained_ms=texts.read("changelog.time-retained", time_ms),
         from_deltas=not has_producer,
         from_overwrites=texts.read("streaming-read-overwrite", False),
-        held_alone=texts.read("consumer.changelog-only", False),
+        holds_changelogs_only=texts.read("consumer.changelog-only", False),
     )
     outlive = (
         changelogs.num_retained_min > fewest
@@ -280,7 +280,7 @@ class MaintenanceOptions:
     tag_creation_refusal: str | None = None
 
     @property
-    def asked(self) -> Mapping[str, int]:
+    def requested(self) -> Mapping[str, int]:
         """The kinds of maintenance that run only if options request them.
 
         By name, with the requested time between two rounds in ms, or 0 without one.

@@ -94,7 +94,7 @@ class Calls:
     report: Report | None
     breaker: Breaker | None
 
-    def tried(
+    def call_with_retry(
         self,
         path: str,
         action: str,

@@ -134,8 +134,8 @@ def _set_environment(spec: Bucket) -> None:
             _process.variables[name] = text
         else:
             raise UsageError(
-                f"{spec.root}: {name} of the environment is another one than the catalog's: a "
-                "process can have one identity of Azure; give the others' catalogs keys or a SAS"
+                f"{spec.root}: {name} of the environment differs from the catalog's: a "
+                "process can have one identity of Azure; give other catalogs keys or a SAS"
             )
 
 

@@ -39,12 +39,12 @@ class Given:
     def __init__(self, names: OptionNames, found: Mapping[str, Sequence[tuple[str, str]]]) -> None:
         self._names = names
         self._found = found
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         # Names read by `secret`, with the keys of their options.
         self.secrets: dict[str, str] = {}
 
     def __contains__(self, name: str) -> bool:
-        self._asked.add(name)
+        self._requested.add(name)
         given = self._found.get(name, ())
         for key, text in given[1:]:
             if text != given[0][1]:
@@ -52,12 +52,12 @@ class Given:
         return bool(given)
 
     def unknown(self) -> Sequence[str]:
-        left = (given for name, given in self._found.items() if name not in self._asked)
+        left = (given for name, given in self._found.items() if name not in self._requested)
         return [key for given in left for key, _ in given]
 
     def known(self) -> Sequence[str]:
         """Keys of options that may have an effect, given or not, with all prefixes and aliases."""
-        names = (*self._asked, *self._names.aliases)
+        names = (*self._requested, *self._names.aliases)
         return [f"{prefix}{name}" for prefix in self._names.prefixes for name in names]
 
     def key(self, name: str) -> str:

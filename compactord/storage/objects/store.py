@@ -228,7 +228,7 @@ def _tried(calls: Calls, path: str, action: str, op: StorageOp, call: Callable[[
                 known.client = None
             raise failed from None
 
-    return calls.tried(path, action, op, attempt)
+    return calls.call_with_retry(path, action, op, attempt)
 
 
 def _client(spec: Bucket, known: _Known, path: str) -> Any:
@@ -387,8 +387,8 @@ class ObjectStorage(Storage):
         An upload and a listing count as one request each, when they end: the library handles their
         parts, pages and retries. An abandoned upload is not reported.
         """
-        told = both(self._calls.report, report)
-        return ObjectStorage(self._spec, self._calls.policy, told, self._calls.breaker)
+        reported = both(self._calls.report, report)
+        return ObjectStorage(self._spec, self._calls.policy, reported, self._calls.breaker)
 
     def behind(self, breaker: Breaker) -> ObjectStorage:
         return ObjectStorage(self._spec, self._calls.policy, self._calls.report, breaker)
@@ -411,7 +411,7 @@ class ObjectStorage(Storage):
         def read(store: Operator) -> bytes:
             return self._whole(store, key, _READ_BYTES_MAX)
 
-        return self._calls.tried(path, "read", StorageOp.GET, read)
+        return self._calls.call_with_retry(path, "read", StorageOp.GET, read)
 
     def read_range(self, path: str, start: int, size: int) -> bytes:
         if size == 0:
@@ -421,7 +421,7 @@ class ObjectStorage(Storage):
         def read(store: Operator) -> bytes:
             return self._whole(store, key, size, offset=start, size=size)
 
-        data = self._calls.tried(path, "read", StorageOp.GET, read)
+        data = self._calls.call_with_retry(path, "read", StorageOp.GET, read)
         return whole_range(path, start, size, data)
 
     def open_input(self, path: str, size_bytes: int | None = None) -> pa.NativeFile:
@@ -460,7 +460,9 @@ class ObjectStorage(Storage):
         if not key:
             return None
         try:
-            found = self._calls.tried(path, "status", StorageOp.HEAD, lambda store: store.stat(key))
+            found = self._calls.call_with_retry(
+                path, "status", StorageOp.HEAD, lambda store: store.stat(key)
+            )
         except ObjectNotFound:
             return None
         return status_of(key.rpartition("/")[2], found)
@@ -472,12 +474,12 @@ class ObjectStorage(Storage):
         prefix = self._prefix(folder)
         pages = self._pages(folder, prefix)
         try:
-            begun = next(pages, ())
+            first = next(pages, ())
         except CredentialsChanged:
-            pages, begun = self._pages(folder, prefix), ()
+            pages, first = self._pages(folder, prefix), ()
         folders: set[str] = set()
         is_empty = True
-        for entry in chain(begun, chain.from_iterable(pages)):
+        for entry in chain(first, chain.from_iterable(pages)):
             is_empty = False
             found = listed(entry, prefix)
             # Some stores repeat a folder on each page, some programs mark one by an empty object of
@@ -508,12 +510,14 @@ class ObjectStorage(Storage):
         def write(store: Operator) -> None:
             store.write(key, data)
 
-        self._calls.tried(path, "overwrite", StorageOp.PUT, write, size_bytes=len(data))
+        self._calls.call_with_retry(path, "overwrite", StorageOp.PUT, write, size_bytes=len(data))
 
     def delete(self, path: str) -> None:
         key = self._spec.key_of(path)
         with contextlib.suppress(ObjectNotFound):
-            self._calls.tried(path, "delete", StorageOp.DELETE, lambda store: store.delete(key))
+            self._calls.call_with_retry(
+                path, "delete", StorageOp.DELETE, lambda store: store.delete(key)
+            )
 
     def remove_empty_folder(self, path: str) -> bool:
         """A folder without objects does not exist."""
@@ -582,7 +586,7 @@ class ObjectStorage(Storage):
             with Listing(store.to_async_operator(), prefix, most) as listing:
                 return [entry.path.removeprefix(prefix) for entry in listing.page()]
 
-        return self._calls.tried(folder, "list", StorageOp.LIST, look)
+        return self._calls.call_with_retry(folder, "list", StorageOp.LIST, look)
 
     def _prefix(self, folder: str) -> str:
         key = self._spec.key_of(folder)
@@ -626,7 +630,7 @@ class ObjectStorage(Storage):
             upload.publish()
         except StorageError:
             try:
-                found = self._calls.tried(
+                found = self._calls.call_with_retry(
                     path, "status", StorageOp.HEAD, lambda store: store.stat(key)
                 )
             except StorageError:

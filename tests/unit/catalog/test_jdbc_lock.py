@@ -392,7 +392,7 @@ def test_a_lock_that_cannot_be_had_fails_the_commit_and_publishes_nothing(tmp_pa
     rows = builders.fill_keyed(builders.writer(storage, table), commits=6)
     publisher = LockedPublisher(StorePublisher(storage), locked.lock)
     with pytest.raises(
-        CatalogUnavailable, match=r"held by other writers for 1 s.*nothing was publ"
+        CatalogUnavailable, match=r"held by other writers for 1 s.*no snapshot was publ"
     ):
         builders.compact(storage, table, publisher=publisher)
     assert max(snapshot_ids(storage, table.location)) == 6

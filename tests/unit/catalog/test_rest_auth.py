@@ -13,7 +13,7 @@ import pytest
 from compactord.catalog.rest.auth import (
     Auth,
     DlfKeys,
-    Lent,
+    Expiring,
     RefreshingCredential,
     Request,
     auth_of,
@@ -192,9 +192,9 @@ def test_a_credential_is_used_for_a_part_of_its_life(life_s: int | None, calls: 
     clock = VirtualClock()
     fetched: list[int] = []
 
-    def load() -> Lent[int]:
+    def load() -> Expiring[int]:
         fetched.append(clock.now_ms())
-        return Lent(len(fetched), None if life_s is None else clock.now_ms() + life_s * 1000)
+        return Expiring(len(fetched), None if life_s is None else clock.now_ms() + life_s * 1000)
 
     renewing = RefreshingCredential(load, clock)
     for _ in range(12):
@@ -205,8 +205,8 @@ def test_a_credential_is_used_for_a_part_of_its_life(life_s: int | None, calls: 
 
 def test_the_old_credential_is_used_as_long_as_it_holds() -> None:
     clock = VirtualClock()
-    answers: list[Callable[[], Lent[str]]] = [
-        lambda: Lent("first", clock.now_ms() + 600_000),
+    answers: list[Callable[[], Expiring[str]]] = [
+        lambda: Expiring("first", clock.now_ms() + 600_000),
         _fail,
         _fail,
     ]
@@ -221,5 +221,5 @@ def test_the_old_credential_is_used_as_long_as_it_holds() -> None:
         renewing.value()
 
 
-def _fail() -> Lent[str]:
+def _fail() -> Expiring[str]:
     raise CatalogUnavailable("http://x", "down")

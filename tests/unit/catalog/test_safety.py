@@ -148,7 +148,7 @@ def test_a_store_that_is_found_out_by_the_first_commit_publishes_nothing() -> No
     builders.fill_keyed(builders.writer(storage, table), commits=6)
     catalog = _stored(storage)
     catalog.check_commits()
-    with pytest.raises(UnsafeStore, match="nothing was published"):
+    with pytest.raises(UnsafeStore, match="no snapshot was published"):
         builders.compact(storage, table, publisher=catalog.open(table).publisher)
     assert "/wh/d.db/t/snapshot/snapshot-7" not in inner.objects
     assert not any("probe" in path for path in inner.objects)

@@ -14,7 +14,7 @@ import pytest
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.catalog.rest.lent import client_of
+from compactord.catalog.rest.vended import client_of
 from compactord.commit.publish import LockedPublisher
 from compactord.errors import AccessDenied, CatalogDown, StorageError, TransientStorageError
 from compactord.paimon.schema import TableRef
@@ -25,7 +25,7 @@ from compactord.storage.calls import (
     PROBE_MS,
     Breaker,
     Breakers,
-    attempted,
+    call_once,
 )
 from compactord.storage.open import STORES
 from tests import silent_servers
@@ -210,7 +210,7 @@ class _Guarded(WatchedStorage):
         return found
 
     def around(self, call: Call, effect: Callable[[], T]) -> T:
-        return attempted(self.breaker, call.path, effect, silent=TransientStorageError)
+        return call_once(self.breaker, call.path, effect, silent=TransientStorageError)
 
 
 def test_a_listing_of_a_metastore_probes_the_store_of_its_warehouse() -> None:

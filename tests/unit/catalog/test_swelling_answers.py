@@ -30,7 +30,7 @@ from compactord.catalog.rest.client import (
     TABLE_BYTES_MAX,
     TOKEN_BYTES_MAX,
 )
-from compactord.catalog.rest.lent import LentSpec, client_of
+from compactord.catalog.rest.vended import VendedSpec, client_of
 from compactord.clock import SystemClock
 from compactord.errors import AccessDenied, CatalogUnavailable, TransientStorageError
 from compactord.paimon.schema import TableRef
@@ -95,9 +95,9 @@ _CALLS: dict[str, tuple[int, Any, Callable[[FakeServer], object]]] = {
 _locations = itertools.count()
 
 
-def _lent(server: FakeServer) -> LentSpec:
+def _lent(server: FakeServer) -> VendedSpec:
     """Each for the first time: what was lent is known."""
-    return LentSpec(
+    return VendedSpec(
         location=f"s3://b/{next(_locations)}",
         warehouse="lake",
         table=("db", "t"),

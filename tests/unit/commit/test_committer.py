@@ -260,9 +260,9 @@ def test_an_error_that_says_no_ends_the_commit_and_removes_its_metadata() -> Non
 def test_a_no_from_the_store_is_no_unknown_outcome(kind: type[StorageError]) -> None:
     table, change = _table()
     storage = FaultyStorage(table.storage, Fault(at=1, error=kind, concerns=_creates))
-    with capture_logs() as events, pytest.raises(kind, match="nothing was published") as raised:
+    with capture_logs() as events, pytest.raises(kind, match="no snapshot was published") as raised:
         _commit(table, change, storage)
-    assert "there is no snapshot 2, nothing was published" in str(raised.value)
+    assert "there is no snapshot 2, no snapshot was published" in str(raised.value)
     assert raised.value.path.endswith("/snapshot-2")
     assert events == []
 
@@ -273,7 +273,7 @@ def test_a_no_after_a_call_that_may_take_effect_late_removes_nothing() -> None:
     late = Fault(at=1, error=TransientStorageError, concerns=_creates)
     refused = Fault(at=2, error=StoreFull, concerns=_creates)
     storage = FaultyStorage(FaultyStorage(table.storage, late), refused)
-    with capture_logs() as events, pytest.raises(CommitUnknown, match="nothing was deleted"):
+    with capture_logs() as events, pytest.raises(CommitUnknown, match="no file was deleted"):
         _commit(table, change, storage)
     assert len({path for path in set(table.storage.objects) - known if "/manifest/" in path}) == 3
     assert [event["event"] for event in events] == ["commit_outcome_unknown"]

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from compactord.engine.jvm import ClassArchive, JvmCommand, cache_folder, jvm_command, starts_alone
+from compactord.engine.jvm import (
+    ClassArchive,
+    JvmCommand,
+    cache_folder,
+    jvm_command,
+    starts_without_submit,
+)
 from compactord.errors import EngineUnavailable
 
 
@@ -29,7 +35,7 @@ from compactord.errors import EngineUnavailable
 def test_settings_that_need_spark_submit_get_it(
     master: str, settings: dict[str, str], alone: bool
 ) -> None:
-    assert starts_alone(master, settings) is alone
+    assert starts_without_submit(master, settings) is alone
 
 
 def test_the_class_path_has_what_is_needed_and_options_are_whole(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class ThreadCarrier:
     def watch(self) -> None:
         self.watched.set()
 
-    def why_gone(self) -> str | None:
+    def why_failed(self) -> str | None:
         return self.gone
 
     def close(self) -> None:

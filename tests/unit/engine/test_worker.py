@@ -69,7 +69,7 @@ def test_the_end_of_the_lease_interrupts(office: LeaseOffice) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         work()
-    assert watch.was_asked
+    assert watch.was_stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -96,7 +96,7 @@ def test_a_task_that_ends_in_time_leaves_no_handler_behind(office: LeaseOffice) 
     before = signal.getsignal(signal.SIGTERM)
     with StopWatch(office.grant()) as watch:
         assert signal.getsignal(signal.SIGTERM) != before
-    assert not watch.was_asked
+    assert not watch.was_stopped
     assert signal.getsignal(signal.SIGTERM) == before
 
 

@@ -85,7 +85,7 @@ def test_without_the_option_none_expires_and_nothing_is_listed() -> None:
     storage, table = _table()
     fault = Fault(at=1, error=StorageError, concerns=lambda call: "/consumer" in call.path)
     opened = _opened(FaultyStorage(storage, fault), table, bucket="2")
-    assert "consumers" not in opened.options.maintenance.asked
+    assert "consumers" not in opened.options.maintenance.requested
     assert not expire_consumers(opened, NOW_MS)
     assert _consumers(storage) == AGES.keys()
 

@@ -71,7 +71,7 @@ def test_changelogs_are_on_their_own_when_anything_keeps_them_longer(
 ) -> None:
     options = _options(texts)
     assert (options.expire.changelogs is not None) is expected
-    assert ("changelogs" in options.maintenance.asked) is expected
+    assert ("changelogs" in options.maintenance.requested) is expected
     assert unserved_maintenance(options) == ()
 
 
@@ -100,7 +100,7 @@ def test_changelogs_are_on_their_own_when_anything_keeps_them_longer(
                 num_retained_max=50,
                 time_retained_ms=7_200_000,
                 from_overwrites=True,
-                held_alone=True,
+                holds_changelogs_only=True,
             ),
         ),
     ],
@@ -162,10 +162,10 @@ def test_marks_that_are_not_served_are_named_and_the_table_is_not_refused(
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
     is_asked = said is None and "partition.idle-time-to-done" in texts
-    assert ("done" in options.maintenance.asked) is is_asked
+    assert ("done" in options.maintenance.requested) is is_asked
     assert not any("unknown" in warning for warning in warnings(schema, options, ()))
     without = replace(schema, partition_keys=())
-    assert "done" not in parse_options(without).maintenance.asked
+    assert "done" not in parse_options(without).maintenance.requested
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_an_expiry_of_partitions_that_is_not_served_is_named(
     assert not options.unreadable
     found = unserved_maintenance(options)
     assert [said in each for each in found] == ([] if said is None else [True])
-    assert ("partitions" in options.maintenance.asked) is (said is None)
+    assert ("partitions" in options.maintenance.requested) is (said is None)
     without = parse_options(replace(schema, partition_keys=())).maintenance
-    assert "partitions" not in without.asked
+    assert "partitions" not in without.requested
     assert without.expiry_refusal is None
 
 
@@ -221,7 +221,7 @@ def test_what_the_options_say_of_an_expiry_of_partitions() -> None:
         texts = {f"partition.{key}": text for key, text in given.items() if key != dropped}
         options = parse_options(replace(schema, options=texts)).maintenance
         assert options.expire_partitions == replace(expected, **changed)
-    assert options.asked["partitions"] == 300_000
+    assert options.requested["partitions"] == 300_000
     broken = {f"partition.{key}": "soon" for key in given if key.startswith("expiration")}
     assert len(parse_options(replace(schema, options=broken)).unreadable) == 1
     broken["partition.expiration-time"] = "7 d"
@@ -232,7 +232,7 @@ def test_tags_that_are_partitions_of_a_catalog_do_not_expire() -> None:
     texts = {"metastore.tag-to-partition": "tag"}
     assert not unserved_maintenance(_options(texts))
     options = _options({**texts, "tag.default-time-retained": "1 d"})
-    assert "tags" not in options.maintenance.asked
+    assert "tags" not in options.maintenance.requested
     assert unserved_maintenance(options) == (
         "option metastore.tag-to-partition=tag: tags are not expired",
     )

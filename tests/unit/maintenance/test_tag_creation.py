@@ -287,7 +287,7 @@ def test_options_that_are_wrong_are_named_and_keep_tags_alone_from_being_made(
     options = parse_options(schema)
     assert not options.unreadable
     asks = said is None and given[_MODE] == "process-time"
-    assert ("create_tags" in options.maintenance.asked) is asks
+    assert ("create_tags" in options.maintenance.requested) is asks
     found = [each for each in unserved_maintenance(options) if "no tags are created" in each]
     assert len(found) == (said is not None)
     assert said is None or said in found[0]

@@ -203,7 +203,7 @@ def test_a_tag_that_cannot_be_understood_is_named_and_none_goes(times: dict[str,
 def test_options_may_keep_them_and_a_restore_does(text: dict[str, str], expected: bool) -> None:
     table = _expired_table()
     opened = _opened(table.storage, **text)
-    assert ("tags" in opened.options.maintenance.asked) is expected
+    assert ("tags" in opened.options.maintenance.requested) is expected
     hint = table.storage.objects.pop(paths.latest_hint(HOME))
     done = expire_tags(opened, LATER_MS, UTC)
     assert (done.why_not is not None) is expected

@@ -323,7 +323,7 @@ class _Frozen(InlineEngine):
         time.sleep(0.02)
         return None
 
-    def why_gone(self) -> str | None:
+    def why_failed(self) -> str | None:
         if self.has_work.is_set():
             assert self.thawed.wait(180)
         return None

@@ -70,7 +70,7 @@ class FakeEngine:
             raise found
         return found
 
-    def why_gone(self) -> str | None:
+    def why_failed(self) -> str | None:
         if self.watch_error is not None:
             raise self.watch_error
         return self.gone

@@ -10,7 +10,7 @@ from structlog.contextvars import bound_contextvars, get_contextvars
 
 from compactord.errors import StorageError
 from compactord.storage.base import Storage
-from compactord.storage.calls import ahead, map_concurrently
+from compactord.storage.calls import map_concurrently, prefetch
 from compactord.storage.local import LocalStorage
 from tests.storages import MemoryStorage
 
@@ -33,7 +33,7 @@ def test_a_call_is_begun_where_it_is_a_request_and_made_in_order_elsewhere(
         called.set()
         return 7
 
-    with ahead(storage, call) as result:
+    with prefetch(storage, call) as result:
         if storage.capabilities.behind_network:
             assert called.wait(180)
         done.append("body")
@@ -43,14 +43,14 @@ def test_a_call_is_begun_where_it_is_a_request_and_made_in_order_elsewhere(
 
 @pytest.mark.parametrize("storage", [LocalStorage(), MemoryStorage()])
 def test_an_error_is_for_whoever_asks(storage: Storage) -> None:
-    with ahead(storage, _fail):
+    with prefetch(storage, _fail):
         pass
-    with ahead(storage, _fail) as result, pytest.raises(StorageError):
+    with prefetch(storage, _fail) as result, pytest.raises(StorageError):
         result()
 
 
 def _one(call: Callable[[], object]) -> object:
-    with ahead(MemoryStorage(), call) as result:
+    with prefetch(MemoryStorage(), call) as result:
         return result()
 
 

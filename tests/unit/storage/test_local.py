@@ -20,7 +20,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.storage.base import Creation
-from compactord.storage.local import LocalStorage, _require_gone
+from compactord.storage.local import LocalStorage, _require_absent
 
 
 def _race(folder: str, name: str, start: Any, results: Any) -> None:
@@ -234,8 +234,8 @@ def test_a_folder_that_was_not_found_is_gone_only_if_the_folder_above_it_lacks_i
     (tmp_path / "tag").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     with pytest.raises(OSError, match="lists it") as raised:
-        _require_gone(str(tmp_path / "tag"))
+        _require_absent(str(tmp_path / "tag"))
     assert raised.value.errno == errno.ESTALE
     for name in ("link", "branch", "branch/deeper"):
-        _require_gone(str(tmp_path / name))
+        _require_absent(str(tmp_path / name))
         assert list(LocalStorage().list(str(tmp_path / name))) == []

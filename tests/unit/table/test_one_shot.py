@@ -241,7 +241,7 @@ def test_a_commit_that_fails_is_told_and_what_it_cancels_is_not(error: type[Stor
     storage, table, expected = _keyed(buckets=3)
     refused = Fault(at=1, error=error, concerns=_creates)
     run = builders.one_shot(FaultyStorage(storage, refused), table, start_engine=_OneByOne)
-    with capture_logs() as events, pytest.raises(error, match="nothing was published"):
+    with capture_logs() as events, pytest.raises(error, match="no snapshot was published"):
         run.run()
     assert run.totals.failures == []
     assert [event for event in events if event["log_level"] == "error"] == []

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compactord.catalog.base import Locate
-from compactord.catalog.rest.auth import Lent, RefreshingCredential, auth_of
+from compactord.catalog.rest.auth import Expiring, RefreshingCredential, auth_of
 from compactord.catalog.rest.client import TOKEN_BYTES_MAX, RestClient, option_texts
 from compactord.catalog.rest.kind import REST
 from compactord.clock import SystemClock
@@ -29,10 +29,10 @@ from compactord.text import ReferenceMissing, forget, handed_over, is_secret_opt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LentSpec:
+class VendedSpec:
     """A store with the server's credentials. `options` are the catalog's, secrets as references.
 
-    `table` is the database and name of the table that it is lent for, or None.
+    `table` is the database and name of the table that they are vended for, or None.
     """
 
     location: str
@@ -80,13 +80,13 @@ def secrets_of(client: RestClient) -> Mapping[str, str]:
     return {key: text for key, text in client.served.items() if _is_secret(key)}
 
 
-_NOTHING: Lent[Mapping[str, str]] = Lent({}, None)
+_NOTHING: Expiring[Mapping[str, str]] = Expiring({}, None)
 
 
 class _Tokens:
     """The credentials lent for one store, cached in this process; `client` is its server's."""
 
-    def __init__(self, spec: LentSpec, client: RestClient) -> None:
+    def __init__(self, spec: VendedSpec, client: RestClient) -> None:
         self._spec = spec
         self.client = client
         self._references: dict[str, str] = {}
@@ -112,7 +112,7 @@ class _Tokens:
         """The number of the current token, which renewing changes. Raises as `RestClient`."""
         return self._lent.value()
 
-    def _fetch(self) -> Lent[int]:
+    def _fetch(self) -> Expiring[int]:
         spec = self._spec
         token = _token_of(self.client, spec.table) if spec.table else _NOTHING
         before = {**self._references}
@@ -123,7 +123,7 @@ class _Tokens:
             self._references[key] = kept(name, text)
         _forget_all({key: text for key, text in before.items() if key not in self._references})
         self._count += 1
-        return Lent(self._count, token.expires_ms)
+        return Expiring(self._count, token.expires_ms)
 
 
 def _forget_all(references: Mapping[str, str]) -> None:
@@ -131,14 +131,14 @@ def _forget_all(references: Mapping[str, str]) -> None:
         forget(reference)
 
 
-def _token_of(client: RestClient, table: tuple[str, str]) -> Lent[Mapping[str, str]]:
+def _token_of(client: RestClient, table: tuple[str, str]) -> Expiring[Mapping[str, str]]:
     parts = ("databases", table[0], "tables", table[1], "token")
     found = client.get(*parts, bytes_max=TOKEN_BYTES_MAX)
     url = "/".join((client.uri, *parts))
     token, expires_ms = found.get("token"), found.get("expiresAtMillis")
     if not isinstance(token, dict) or type(expires_ms) is not int:
         raise CatalogUnavailable(url, "answered with something that is no token")
-    return Lent(option_texts(token, url), expires_ms)
+    return Expiring(option_texts(token, url), expires_ms)
 
 
 # An option that overrides the token's own endpoint (rest/RESTTokenFileIO.java).
@@ -146,14 +146,14 @@ _ENDPOINT = "dlf.oss-endpoint"
 # A server may return another location for a table at each request.
 _RECENT_MAX = 5_000
 _lock = threading.Lock()
-_known: weakref.WeakValueDictionary[LentSpec, _Tokens] = weakref.WeakValueDictionary()
+_known: weakref.WeakValueDictionary[VendedSpec, _Tokens] = weakref.WeakValueDictionary()
 # Also kept between two tasks of a worker.
 _recent: deque[_Tokens] = deque(maxlen=_RECENT_MAX)
 # By warehouse and options: thousands of tables share connections.
 _clients: dict[tuple[str, tuple[tuple[str, str], ...]], RestClient] = {}
 
 
-def _tokens_of(spec: LentSpec) -> _Tokens:
+def _tokens_of(spec: VendedSpec) -> _Tokens:
     with _lock:
         found = _known.get(spec)
         if found is None:
@@ -162,7 +162,7 @@ def _tokens_of(spec: LentSpec) -> _Tokens:
         return found
 
 
-def _shared_client(spec: LentSpec) -> RestClient:
+def _shared_client(spec: VendedSpec) -> RestClient:
     key = spec.warehouse, spec.options
     if key not in _clients:
         options = dict(spec.options)
@@ -180,7 +180,7 @@ def _shared_client(spec: LentSpec) -> RestClient:
 class _LentStorage:
     """A store that reconnects after its token was renewed."""
 
-    def __init__(self, spec: LentSpec, inner: Storage, tokens: _Tokens) -> None:
+    def __init__(self, spec: VendedSpec, inner: Storage, tokens: _Tokens) -> None:
         self.spec = spec
         self._inner = inner
         self._tokens = tokens

@@ -16,7 +16,7 @@ import pytest
 
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
-from compactord.catalog.rest.lent import LentSpec
+from compactord.catalog.rest.vended import VendedSpec
 from compactord.errors import AccessDenied, CatalogUnavailable, UnsupportedTable
 from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
@@ -135,7 +135,7 @@ def test_a_task_has_no_secret(lender: _Lender, tmp_path: Path) -> None:
         for token in (TOKEN, f"${{file:{secret}}}"):
             catalog = _catalog(server, token=token, **header)
             spec = catalog.open(catalog.find_table("db.t")).storage.spec
-            assert isinstance(spec, LentSpec)
+            assert isinstance(spec, VendedSpec)
             task = pickle.dumps(spec)
             for text in (TOKEN, "a secret", "secret of the store", "AK1"):
                 assert text.encode() not in task
@@ -166,7 +166,7 @@ def test_secrets_among_the_servers_own_options_are_in_no_task(
         server.defaults = {}
         catalog = _catalog(server, **keys, **endpoint)
         spec = catalog.open(catalog.find_table("db.t")).storage.spec
-        assert not isinstance(spec, LentSpec)
+        assert not isinstance(spec, VendedSpec)
         assert not any(text.encode() in pickle.dumps(spec) for text in keys.values())
 
 
@@ -184,7 +184,7 @@ def test_what_is_lent_is_in_no_environment_and_tables_share_the_way_to_their_ser
             storages.append(_catalog(server).open(_catalog(server).find_table("db.t")).storage)
             assert all(storage.read(f"{_SCHEMA}") for storage in storages)
         spec = storages[0].spec
-        assert isinstance(spec, LentSpec)
+        assert isinstance(spec, VendedSpec)
         server.tables["db.u"], lend = server.tables["db.t"], server.lend
         server.lend = lambda _: lend("db.t")
         server.asked.clear()
