@@ -1,12 +1,12 @@
-"""The view's values as JSON, and from JSON: dataclasses under the names of their fields.
+"""Encodes the view's values as JSON and decodes them; dataclasses use the names of their fields.
 
-Enums go by value, a table's name as `{catalog, database, table}`, maps with two keys join them by
-`/` (`"minor/committed": 3`), and what JSON has no number for (infinity) is null.
+An enum is its value, and a table's name is `{catalog, database, table}`. A map with two keys joins
+them by `/` (`"minor/committed": 3`). Infinity, for which JSON has no number, is null.
 
-Service and client may differ in version, so reading never fails: fields that are not known are
-passed over; one that is absent or of another type has its default, or else is empty in its type
-(0, "", false, no items, None where it may be None), and such items of a list are left out. A value
-that an enum does not know becomes a member of its own: people are shown what the service said.
+Service and client may differ in version, so decoding never fails: unknown fields are ignored. A
+field that is absent or of another type gets its default, or the empty value of its type (0, "",
+false, no items, or None if the type allows it); a list drops items of another type. An unknown
+enum value becomes a new member, so clients show the service's own word.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 def encode(value: object) -> bytes:
     """JSON text of a view or of plain values. Raises `TypeError` for types without a JSON form."""
-    # File names may hold lone surrogates, which have no UTF-8: write them as escapes.
+    # File names may hold lone surrogates, which UTF-8 cannot encode: write them as escapes.
     return json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -41,7 +41,7 @@ def plain(value: Any) -> Json:
         return value if math.isfinite(value) else None
     if isinstance(value, enum.Enum):
         return value.value
-    # mypy takes `__hash__` of what the type makes for the type's own.
+    # mypy mistakes the `__hash__` of the type's instances for the type's own.
     if names := _field_names(type(value)):  # type: ignore[arg-type]
         return plain_fields(names, value)
     if isinstance(value, tuple | list):
@@ -52,26 +52,26 @@ def plain(value: Any) -> Json:
 
 
 def plain_fields(names: Sequence[str], value: object) -> Json:
-    """These fields of a value, made plain."""
+    """The named fields of a value in plain form."""
     return {name: plain(getattr(value, name)) for name in names}
 
 
 def status_json(view: ServiceView) -> Json:
-    """The service without its tables, which are many, and without internal fields."""
+    """The service without its tables (there may be thousands) and without internal fields."""
     left_out = ("tables", "queued_by_table", "steady_ms")
     return plain_fields([n for n in _field_names(ServiceView) if n not in left_out], view)
 
 
 def decode(kind: type[_T], found: Mapping[str, Json]) -> _T:
-    """A value of a dataclass from its plain form, as the module says; never raises."""
-    # mypy takes `__hash__` of the type's values for the type's own.
+    """A value of a dataclass from its plain form; never raises (see the module)."""
+    # mypy mistakes the `__hash__` of the type's instances for the type's own.
     reader = _reader(kind)  # type: ignore[arg-type]
     return typing.cast(_T, reader.read(found))
 
 
 @functools.lru_cache(maxsize=256)
 def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """Of a dataclass or named tuple; cached per type, since tables are many."""
+    """The field names of a dataclass or named tuple; cached per type: there are many tables."""
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
     return getattr(kind, "_fields", ())
@@ -83,12 +83,12 @@ def _key(key: object) -> str:
     return str(key.value if isinstance(key, enum.Enum) else key)
 
 
-# Stands for a value that is absent or of another type.
+# Marks a value that is absent or of another type.
 _UNFIT = object()
 
 
 class _Reader(NamedTuple):
-    """Reads a type: `read` gives `_UNFIT` for what is not of it, for which `empty` stands."""
+    """Reads a type: `read` returns `_UNFIT` for values of other types; `empty` replaces them."""
 
     read: Callable[[Json], Any]
     empty: Any
@@ -96,7 +96,7 @@ class _Reader(NamedTuple):
 
 @functools.cache
 def _reader(hint: Any) -> _Reader:
-    """The reader of a type as it is written in the view's annotations."""
+    """The reader for a type annotation of the view."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if type(None) in arguments:
         return _Reader(_reader(arguments[0]).read, None)
@@ -119,7 +119,7 @@ def _reader(hint: Any) -> _Reader:
 
 
 def _read_scalar(kind: type[Any], found: Json) -> Any:
-    # To Python true and false are numbers.
+    # Python counts true and false as numbers.
     return found if type(found) is kind else _UNFIT
 
 
@@ -157,7 +157,7 @@ def _read_mapping(key_kind: Any, kind: Any, found: Json) -> Any:
 
 
 def _read_key(kind: Any, found: str) -> Any:
-    """A key, or several joined by `/`, of which only the first may have one in it."""
+    """A key, or several joined by `/`; only the first may contain a `/` itself."""
     kinds = typing.get_args(kind)
     if not kinds:
         return _reader(kind).read(found)
@@ -174,5 +174,5 @@ def _read_object(kind: type[Any], fields: Mapping[str, _Reader], found: Json) ->
     for name, (read, empty) in fields.items():
         value = read(found.get(name, _UNFIT))
         values[name] = empty if value is _UNFIT else value
-    # What is still unfit has the default of the dataclass.
+    # The dataclass supplies its default for fields that are still `_UNFIT`.
     return kind(**{name: value for name, value in values.items() if value is not _UNFIT})

@@ -1,12 +1,12 @@
 """The daemon: one loop that owns all state, its signals and its shutdown.
 
-An event is a function that the loop calls; whatever blocks happens elsewhere (`job_runner`,
-`engine_host`, chores) and ends by posting one. After each event the scheduler decides what begins.
-Once a second the loop records a heartbeat and publishes the view that all readers use.
+An event is a function that the loop calls. Blocking work runs in other threads (`job_runner`,
+`engine_host`, chores) and posts an event when it ends. After each event the scheduler decides what
+to start. Once a second the loop records a heartbeat and publishes the view that all readers use.
 
-Merges and commits may finish until the grace period is nearly over; then merges are cancelled,
-which leaves the rest of the time to commits. A second request cancels at once. All else is waited
-for only briefly: what reads changes nothing, and what deletes goes on after the next start.
+Merges and commits may finish until the grace period is nearly over. Then merges are cancelled,
+which leaves the rest of the time to commits. A second request cancels at once. The daemon waits
+only briefly for other work: reads change nothing, and deletions resume after the next start.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ from compactord.table.jobs import CycleResult, Phase
 from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()
-# How long jobs that only read or delete may take to return, once nothing else is under way.
+# How long jobs that only read or delete may take to return, once no other work runs.
 _READS_S = 2.0
 
 
 class Shutdown:
-    """Used by the loop alone. `cancel` begins to end all that the engine runs."""
+    """Progress of a shutdown. Only the loop uses it. `cancel` starts ending all engine work."""
 
     def __init__(
         self,
@@ -76,27 +76,27 @@ class Shutdown:
         self._clock = clock
         self._cancel = cancel
         self._since_s: float | None = None
-        # When merges or commits were under way last.
+        # When merges or commits last ran.
         self._worked_s = 0.0
-        self._asked = 0
+        self._requests = 0
         self._has_cancelled = False
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return self._since_s is not None
 
-    def ask(self) -> None:
-        """Begin nothing new from now on."""
-        self._asked += 1
-        _log.info("service_draining", asked=self._asked)
+    def request(self) -> None:
+        """Start no new work from now on."""
+        self._requests += 1
+        _log.info("service_draining", asked=self._requests)
         if self._since_s is None:
             self._since_s = self._worked_s = self._clock.monotonic_s()
         self._scheduler.drain(self._clock.steady_ms())
 
     def go_on(self, limits: Limits) -> None:
-        """Cancel what still runs when its time is over."""
+        """Cancel running work when its time is over."""
         patience_s = (limits.grace_ms - limits.commit_reserve_ms) / 1000
-        if self._has_cancelled or not (self._asked > 1 or self.elapsed_s > patience_s):
+        if self._has_cancelled or not (self._requests > 1 or self.elapsed_s > patience_s):
             return
         self._has_cancelled = True
         self._scheduler.end()
@@ -105,8 +105,8 @@ class Shutdown:
         self._cancel()
 
     def is_over(self, limits: Limits) -> bool:
-        """Whether nothing worth waiting for is under way, or the grace period has passed."""
-        if not self.is_asked:
+        """Whether no running work is worth waiting for, or the grace period has passed."""
+        if not self.is_requested:
             return False
         now_s = self._clock.monotonic_s()
         if self.has_work:
@@ -116,7 +116,7 @@ class Shutdown:
 
     @property
     def has_work(self) -> bool:
-        """Whether merges or commits are under way."""
+        """Whether merges or commits run."""
         return self._scheduler.has_results or any(
             self._tables.phase(name) is Phase.COMMIT
             for name, scheduled in self._scheduler.tables.items()
@@ -125,21 +125,24 @@ class Shutdown:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the first request to stop, 0 before."""
+        """Seconds since the first request to stop, 0 before."""
         return 0.0 if self._since_s is None else self._clock.monotonic_s() - self._since_s
 
 
 class UnresponsiveStores:
-    """Used by the loop alone. `breakers` are those that tables wait for, by catalog."""
+    """Stores and servers that do not answer. Only the loop uses it.
+
+    `breakers` are the breakers that tables wait for, by catalog.
+    """
 
     def __init__(self, breakers: Mapping[str, Sequence[Breaker]], scheduler: Scheduler) -> None:
-        # Since when the stores or servers of catalogs have not answered.
+        # By catalog: since when its store or server has not answered.
         self.since_ms: dict[str, int] = {}
         self._breakers = breakers
         self._scheduler = scheduler
 
     def check(self, now_ms: int) -> Iterator[str]:
-        """Tell the scheduler what has changed; the catalogs of which something has to be probed."""
+        """Report changes to the scheduler; yields catalogs with a store or server to probe."""
         for catalog, breakers in self._breakers.items():
             since_ms = min(filter(None, (each.open_since_ms for each in breakers)), default=0)
             if since_ms and catalog not in self.since_ms:
@@ -162,9 +165,9 @@ _JUMP_MS = 2_000
 _NO_ENGINE = 69
 # How long, after the grace period, commits may take to return, and Spark to end.
 _CLOSE_S = 20.0
-# Since the request to stop, for a Spark that is starting: within ten seconds all else has ended.
+# After the request to stop, for a Spark that is still starting: within ten seconds all else ends.
 _STARTING_CLOSE_S = 8.0
-# The same of all else, which leaves nothing behind or goes on after the next start.
+# The same limit for other work, which leaves no traces or resumes after the next start.
 _READS_CLOSE_S = 1.0
 
 
@@ -172,8 +175,8 @@ class Daemon:
     """`run` is called once, by the thread that owns the daemon. A `StatusSource` for readers.
 
     `start_engine` is called again whenever the engine has died. `reload` reads the configuration
-    again, and raises `UsageError` for one that cannot be used. `kinds` are those of maintenance, as
-    configured.
+    again, and raises `UsageError` if it is invalid. `kinds` returns the configured kinds of
+    maintenance.
     """
 
     def __init__(
@@ -195,7 +198,7 @@ class Daemon:
         now_ms = clock.steady_ms()
         self._settings = Settings(loaded, read=reload, apply_logs=apply_logs, now_ms=now_ms)
         self._clock, self._metrics, self._kinds = clock, metrics, kinds
-        # Opened once: a catalog that cannot be opened ends the start.
+        # Opened once: an error here ends the start.
         catalogs = {name: open_catalog(catalog) for name, catalog in config.catalogs.items()}
         self._discovery = Discovery(
             catalogs=catalogs,
@@ -229,7 +232,7 @@ class Daemon:
         self._next_tick_s = clock.monotonic_s()
         self._start_deadline_s = clock.monotonic_s() + config.startup.timeout_ms / 1000
         self._shutdown = Shutdown(self._scheduler, self._tables, clock, self._cancel)
-        # And whether threads still run that would keep the process from ending.
+        # Whether threads still run that would keep the process from ending.
         self._exit_code, self.has_stragglers = 0, False
         self._status = StatusKeeper(self._scheduler, config.metrics.top_n)
         self._view = self._status.update(self._facts, {}, now_ms)
@@ -247,7 +250,7 @@ class Daemon:
     def _breakers(
         self, catalogs: Mapping[str, Catalog], breakers: Breakers
     ) -> Mapping[str, Sequence[Breaker]]:
-        """The breakers that each catalog's tables wait for; that of its server counts requests."""
+        """Breakers that each catalog's tables wait for; the server's breaker counts requests."""
         counted = self._metrics.catalog_request
         return {
             name: catalog.behind(replace(breakers, report=partial(counted, name)))
@@ -295,16 +298,16 @@ class Daemon:
 
     def stop(self) -> None:
         """Drain and end. A second call cancels running work; every table stays consistent."""
-        self._events.put(self._stop_asked)
+        self._events.put(self._begin_stop)
 
     def reload(self) -> None:
         """Read the configuration again, end halts that wait for an operator, try what failed."""
-        self._events.put(partial(self._begin_reload, asked=True))
+        self._events.put(partial(self._begin_reload, is_requested=True))
 
     # -- the loop
 
     def run(self) -> int:
-        """Serve until told to stop; the exit code."""
+        """Serve until a request to stop; returns the exit code."""
         loaded = self._settings.loaded
         _log.info(
             "service_started",
@@ -345,7 +348,7 @@ class Daemon:
             late_s = start_s - self._next_tick_s
             self._facts.overruns["dispatcher"] += late_s > _TICK_S
             self._next_tick_s = start_s + _TICK_S
-            if self._shutdown.is_asked:
+            if self._shutdown.is_requested:
                 self._shutdown.go_on(self._settings.config.shutdown)
             else:
                 self._end_late_start()
@@ -359,12 +362,12 @@ class Daemon:
         running, hung = scheduler.engine.running, scheduler.engine.hung
         facts.engine = self._capacity.view(running, hung)
         heartbeat(facts, scheduler, self._tables, now_ms)
-        # Of no catalog it waits for the answer: the tables of the others are to be served.
+        # Does not wait for catalogs: one that hangs must not delay the others.
         facts.is_started = facts.is_started or facts.engine.is_up
         self._view = self._status.update(facts, self._registry.excluded, now_ms)
 
     def _watch_clock(self, now_ms: int) -> None:
-        """Notice that the wall clock was set; the timetable depends on it and begins again."""
+        """Detect that the wall clock was set; the timetable depends on it and is recomputed."""
         wall, lead_ms = self._scheduler.wall, self._clock.now_ms() - now_ms
         if abs(lead_ms - wall.lead_ms) > _JUMP_MS:
             _log.warning("clock_jumped", by_s=round((lead_ms - wall.lead_ms) / 1000, 1))
@@ -373,8 +376,8 @@ class Daemon:
 
     # -- the end
 
-    def _stop_asked(self) -> None:
-        self._shutdown.ask()
+    def _begin_stop(self) -> None:
+        self._shutdown.request()
         self._tables.stop()
         # Publish the view at once: orchestrators must see that the service drains.
         self._next_tick_s = self._clock.monotonic_s()
@@ -384,10 +387,10 @@ class Daemon:
             error = self._capacity.error or "Spark has not answered yet"
             _log.error("startup_failed", error=error)
             self._exit_code = _NO_ENGINE
-            self._stop_asked()
+            self._begin_stop()
 
     def _cancel(self) -> None:
-        # `cancel` waits for workers to remove their outputs; then nothing is in flight any more.
+        # `cancel` waits until workers have removed their outputs; then no merge is in flight.
         gone = partial(self._scheduler.engine_lost, "stopped", self._clock.steady_ms())
 
         def cancel() -> None:
@@ -405,11 +408,11 @@ class Daemon:
         self._timetable.close()
         self._chores.shutdown(wait=False, cancel_futures=True)
         has_ended = self._runner.close(_CLOSE_S if self._shutdown.has_work else _READS_CLOSE_S)
-        # One that is starting removes its files if it may.
+        # An engine that is starting removes its files if it can.
         start_s = max(_READS_CLOSE_S, _STARTING_CLOSE_S - self._shutdown.elapsed_s)
         has_ended &= self._engine.close(_CLOSE_S if self._engine.is_up else start_s)
         if not has_ended:
-            # What a call that reads or deletes leaves behind, the next start finds.
+            # The next start finds what interrupted reads and deletions leave behind.
             stuck = [thread.name for thread in threading.enumerate() if thread.name != "MainThread"]
             _log.warning("threads_abandoned", threads=stuck)
         self.has_stragglers = not (self._discovery.close(_READS_CLOSE_S) and has_ended)
@@ -418,7 +421,7 @@ class Daemon:
 
     def _job_ended(self, job: Job, outcome: JobOutcome, seconds: float) -> None:
         self._scheduler.job_ended(job, outcome, seconds, self._clock.steady_ms())
-        # A poll that finds nothing new tells nothing of the table, and is one of a quiet one.
+        # A poll without news has no `info`; it counts as a quiet poll.
         if isinstance(outcome, CycleResult) and (outcome.info is not None or outcome.error is None):
             self._registry.polled(self._scheduler.tables[job.name])
 
@@ -436,7 +439,7 @@ class Daemon:
         self._scheduler.slots = self._capacity.slots
 
     def engine_down(self, why: str) -> None:
-        if not self._shutdown.is_asked:
+        if not self._shutdown.is_requested:
             _log.error("spark_lost", error=why)
         self.engine_failed(why)
         self._scheduler.engine_lost(why, self._clock.steady_ms())
@@ -451,15 +454,15 @@ class Daemon:
         self._facts.beats["scheduler"] = (self._clock.steady_ms(), LOOP_STALE_MS)
 
     def _begin_listing(self) -> None:
-        if not self._shutdown.is_asked:
+        if not self._shutdown.is_requested:
             self._discovery.begin()
 
     def _check_catalogs(self, now_ms: int) -> None:
         for catalog, seconds in self._discovery.overdue(now_ms):
             self._registry.overdue(catalog, seconds)
-        # A listing asks them first.
+        # A listing sends requests to them first.
         wanted = {*self._silent_stores.check(now_ms), *self._registry.to_list_again()}
-        if wanted and not self._shutdown.is_asked:
+        if wanted and not self._shutdown.is_requested:
             self._discovery.begin(*sorted(wanted))
 
     def _listed(self, listing: Listing) -> None:
@@ -469,26 +472,28 @@ class Daemon:
 
     def _set_intervals(self) -> None:
         config = self._settings.config
-        reloading = partial(self._begin_reload, asked=False)
+        reloading = partial(self._begin_reload, is_requested=False)
         self._timetable.every(
             "listing", config.discovery.catalog_list_interval_ms, self._begin_listing
         )
         self._timetable.every("reload", config.reload.interval_ms, reloading)
 
-    def _begin_reload(self, *, asked: bool) -> None:
-        if self._shutdown.is_asked:
+    def _begin_reload(self, *, is_requested: bool) -> None:
+        if self._shutdown.is_requested:
             return
 
         def read() -> None:
-            self._events.put(partial(self._reloaded, self._settings.read_again(), asked))
+            self._events.put(partial(self._reloaded, self._settings.read_again(), is_requested))
 
         self._chores.submit(read)
 
-    def _reloaded(self, result: LoadedConfig | CompactordError, asked: bool) -> None:
-        if not self._settings.take_in(result, asked=asked, now_ms=self._clock.steady_ms()):
+    def _reloaded(self, result: LoadedConfig | CompactordError, is_requested: bool) -> None:
+        if not self._settings.take_in(
+            result, is_requested=is_requested, now_ms=self._clock.steady_ms()
+        ):
             return
         self._apply(self._settings.loaded)
-        if asked:
+        if is_requested:
             for name in self._scheduler.tables:
                 self._scheduler.try_again(name, self._clock.steady_ms())
 
@@ -521,12 +526,12 @@ def handled(daemon: Daemon) -> Iterator[None]:
     A handler interrupts the main thread at any point, so it takes no lock and writes nothing: a
     separate thread writes the stacks.
     """
-    times_asked = itertools.count(1)
+    requests = itertools.count(1)
     stacks_wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def end(number: int, frame: FrameType | None) -> None:
         del frame
-        if next(times_asked) > _PATIENCE:
+        if next(requests) > _PATIENCE:
             os._exit(128 + number)
         daemon.stop()
 

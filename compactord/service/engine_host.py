@@ -1,6 +1,6 @@
-"""Starts the engine, checks on it, and starts it again when it dies.
+"""Starts the engine, watches it, and restarts it when it dies.
 
-It has two threads: one starts and checks the engine, one receives outcomes. Both post calls of a
+One thread starts and watches the engine, another receives outcomes. Both post calls of a
 `Listener` to the loop's queue.
 """
 
@@ -23,14 +23,14 @@ _BACKOFF_MIN_S, _BACKOFF_MAX_S = 1.0, 60.0
 
 
 class Listener(Protocol):
-    """What becomes of the engine and of what was submitted to it."""
+    """Receives changes of the engine's state and the outcomes of subcompactions."""
 
     def engine_up(self, slots: int) -> None:
         """The engine runs; called again when the number of slots changes."""
         ...
 
     def engine_down(self, why: str) -> None:
-        """The engine has died: subcompactions that were submitted will have no outcome."""
+        """The engine has died: submitted subcompactions will have no outcome."""
         ...
 
     def engine_failed(self, why: str) -> None:
@@ -57,8 +57,8 @@ class EngineHost:
         # One permit for each subcompaction whose outcome has not been received.
         self._awaited = threading.Semaphore(0)
         self._closing = threading.Event()
-        self._gone = threading.Event()
-        # A failure that the host noticed, whatever the engine reports of itself.
+        self._wake = threading.Event()
+        # A failure that the host noticed, even if the engine reports none.
         self._trouble: str | None = None
         self._keeper = threading.Thread(target=self._keep, name="engine", daemon=True)
 
@@ -70,7 +70,7 @@ class EngineHost:
         self._keeper.start()
 
     def submit(self, subcompaction: Subcompaction) -> None:
-        """Submit a subcompaction. When the engine is gone, `engine_down` follows a moment later."""
+        """Submit a subcompaction. If the engine has died, `engine_down` follows a moment later."""
         engine = self._engine
         if engine is None:
             return
@@ -82,7 +82,7 @@ class EngineHost:
             self._awaited.release()
 
     def cancel(self) -> None:
-        """Stop all subcompactions; their outcomes come as LOST. Waits at most some seconds."""
+        """Stop all subcompactions; their outcomes are LOST. Waits at most some seconds."""
         engine = self._engine
         if engine is not None:
             engine.cancel()
@@ -94,21 +94,21 @@ class EngineHost:
             engine.cancel_one(compaction, index)
 
     def restart(self, why: str) -> None:
-        """End the engine and all its workers, and start it again; `engine_down` follows."""
+        """End the engine and all its workers, and restart it; `engine_down` follows."""
         if self._engine is not None:
             self._fail(why)
 
     def close(self, seconds_max: float) -> bool:
-        """End the engine and the threads; whether they have ended in time."""
+        """End the engine and the threads; returns whether they ended in time."""
         self._closing.set()
-        self._gone.set()
+        self._wake.set()
         if self._keeper.is_alive():
             self._keeper.join(seconds_max)
         return not self._keeper.is_alive()
 
     def _fail(self, why: str) -> None:
         self._trouble = why
-        self._gone.set()
+        self._wake.set()
 
     def _keep(self) -> None:
         pause_s = _BACKOFF_MIN_S
@@ -123,7 +123,7 @@ class EngineHost:
             except Exception as error:  # noqa: BLE001 - the border of the thread
                 _log.error("engine_defect", exc_info=True)
                 why = f"{type(error).__name__}: {error}"
-            # It could not be started, or died of an unexpected error.
+            # The engine could not be started, or died of an unexpected error.
             listener = self._listener
             tell = listener.engine_failed if self._engine is None else listener.engine_down
             self._engine = None
@@ -134,7 +134,7 @@ class EngineHost:
     def _supervise(self, engine: Engine) -> None:
         """Serve until the engine dies or the host is closed."""
         self._awaited = threading.Semaphore(0)
-        self._gone.clear()
+        self._wake.clear()
         self._trouble = None
         if self._closing.is_set():
             return
@@ -148,8 +148,8 @@ class EngineHost:
         self._post(partial(self._listener.engine_up, slots))
         try:
             while why is None and not self._closing.is_set():
-                self._gone.wait(_WATCH_S)
-                self._gone.clear()
+                self._wake.wait(_WATCH_S)
+                self._wake.clear()
                 why = engine.why_failed() or self._trouble
                 if why is None and engine.capacity != slots:
                     slots = engine.capacity
@@ -172,7 +172,7 @@ class EngineHost:
                     outcome = engine.next_outcome(0.5)
                 except Exception as error:  # noqa: BLE001 - the border of the thread
                     _log.error("engine_defect", exc_info=True)
-                    self._fail(f"its outcomes cannot be taken: {type(error).__name__}: {error}")
+                    self._fail(f"its outcomes cannot be received: {type(error).__name__}: {error}")
                     return
                 if outcome is None:
                     continue
@@ -181,7 +181,7 @@ class EngineHost:
                 )
                 if is_lost and engine.why_failed() is not None:
                     # The engine died, no subcompaction failed: `engine_down` reports all as lost.
-                    self._gone.set()
+                    self._wake.set()
                 else:
                     self._post(partial(self._listener.subcompaction_ended, outcome))
                 break

@@ -11,9 +11,9 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-# What stands behind the family's name, labels in braces as a rule, and the value.
+# The text after the family's name (usually labels in braces) and the value.
 Sample = tuple[str, float]
-# The values of the labels that a family has of its own, and that of the sample.
+# The values of the family's own labels, and the sample's value.
 Labelled = tuple[tuple[str, ...], float]
 
 
@@ -30,13 +30,13 @@ class Family(NamedTuple):
 
 
 def family(name: str, meaning: str, *labels: str) -> Family:
-    """A gauge, or the counter that its name says it is; without the namespace."""
+    """A gauge, or a counter if the name ends like one; `name` is without the namespace."""
     is_counter = name.endswith("_total")
     return Family(f"compactord_{name}", meaning, labels, "counter" if is_counter else "gauge")
 
 
 def reader(name: str, path: str) -> Callable[[Any], float]:
-    """Reads the value of a metric; `path` leads to milliseconds where the metric is in seconds."""
+    """Reads a metric's value; `path` leads to milliseconds if the metric is in seconds."""
     read = operator.attrgetter(path)
     if not name.endswith("_seconds"):
         return read
@@ -45,7 +45,7 @@ def reader(name: str, path: str) -> Callable[[Any], float]:
 
 def label(name: str, value: str) -> str:
     """`name="value"`, escaped."""
-    # File names may hold lone surrogates, which have no UTF-8.
+    # File names may hold lone surrogates, which UTF-8 cannot encode.
     text = value.encode("utf-8", "backslashreplace").decode()
     text = text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f'{name}="{text}"'
@@ -56,14 +56,14 @@ def labels_text(names: Iterable[str], values: Iterable[str]) -> str:
 
 
 def number(value: float) -> str:
-    """As Prometheus reads it; false is 0, true is 1."""
+    """The number in Prometheus' notation; false is 0, true is 1."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     return repr(+value)
 
 
 def write_family(family: Family, samples: Iterable[Sample], *, is_openmetrics: bool) -> str:
-    """The family's lines, "" when it has no sample."""
+    """The family's lines, "" if it has no sample."""
     name = family.name
     lines = [f"{name}{rest} {number(value)}\n" for rest, value in samples]
     if not lines:

@@ -3,7 +3,7 @@
 `service/site.py` maps paths to answers. Requests are GET or HEAD; no file is served. Headers,
 bodies, connections, threads and the time of a client are bounded.
 
-waitress reads thousands of pipelined requests at once, and all requests wait in one line.
+waitress itself reads thousands of pipelined requests at once, and queues all requests in one line.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from waitress.utilities import Error
 
 from compactord.errors import UsageError
 
-# Requests that wait for a thread; more are refused, so that connections stay free for probes.
+# Requests that may wait for a thread; more are refused, so connections stay free for probes.
 WAITING_MAX = 64
 
 
 class _OneRequest(HTTPRequestParser):  # type: ignore[misc]
-    """Drops what a client sends after a request without waiting for the answer, and says so.
+    """Drops requests that a client sends before it has the answer to its first.
 
-    The connection ends with the answer then, so that the client sends the rest again.
+    The connection then closes with the answer, so the client sends the rest again.
     """
 
     def received(self, data: bytes) -> int:
@@ -49,7 +49,7 @@ class _OneRequest(HTTPRequestParser):  # type: ignore[misc]
 
 
 class Channel(HTTPChannel):  # type: ignore[misc]
-    """A connection; it has one request at a time."""
+    """A connection with one request at a time."""
 
     parser_class = _OneRequest
 
@@ -60,7 +60,7 @@ class _Overloaded(Error):  # type: ignore[misc]
 
 
 class Lanes:
-    """A dispatcher of waitress: requests for `urgent` paths, and refusals, have a thread alone."""
+    """A dispatcher of waitress: `urgent` paths and refusals have a thread of their own."""
 
     def __init__(self, urgent: Collection[str], *, threads: int) -> None:
         self._urgent = urgent
@@ -69,7 +69,7 @@ class Lanes:
         self._first.set_thread_count(1)
 
     def add_task(self, channel: Channel) -> None:
-        """Any thread may call it; the connection has a complete request."""
+        """Queue the complete request of a connection. Thread-safe."""
         request = channel.requests[0]
         is_urgent = request.error is not None or request.path in self._urgent
         if not is_urgent and len(self._all.queue) >= WAITING_MAX:
@@ -78,7 +78,7 @@ class Lanes:
         (self._first if is_urgent else self._all).add_task(channel)
 
     def shutdown(self, cancel_pending: bool = True, timeout: float = 5) -> bool:
-        """End the threads; requests under way are answered, for at most `timeout` seconds each."""
+        """End the threads; waits at most `timeout` seconds for each running request."""
         ended = [each.shutdown(cancel_pending, timeout) for each in (self._all, self._first)]
         return all(ended)
 
@@ -86,7 +86,8 @@ class Lanes:
 HEADER_BYTES_MAX = 16 << 10
 BODY_BYTES_MAX = 4 << 10
 CONNECTIONS_MAX = 256
-# More are closed that the server awaits, those that were opened first; the rest is for probes.
+# Beyond this number the server closes connections that it waits for, oldest first; the rest is
+# for probes.
 _CROWD = 192
 THREADS = 4
 JSON = "application/json"
@@ -95,11 +96,11 @@ _GZIP_FROM_BYTES = 1 << 10
 # The largest window of zlib, with gzip's header.
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _STOP_S = 5
-# What waits for its client is on disk, so that no thread does: a few stalled ones would stop all.
+# Responses are spooled to disk: a few slow clients must not hold all threads.
 _WAITING_BYTES_MAX = 1 << 30
-# How often slow clients are searched for.
+# Interval of the search for slow clients.
 _CHECK_S = 1.0
-# Of waitress's own search, by the wall clock.
+# Interval of waitress's own search, by the wall clock.
 _NEVER_S = 1 << 40
 _READ_BYTES = 64 << 10
 _PORT_MAX = 65_535
@@ -107,7 +108,7 @@ _PORT_MAX = 65_535
 _log = structlog.get_logger(__name__)
 
 
-# Answers other than pages run nothing and fetch nothing.
+# Answers that are not pages run no script and load no resource.
 _BARE_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _SECURITY_HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
@@ -119,9 +120,9 @@ _SECURITY_HEADERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageResponse:
-    """An answer. A page says in `security_policy` (CSP) which style and script of it may run.
+    """An answer. The `security_policy` (CSP) of a page names its style and script.
 
-    A body that is an iterator is sent while it is made, and never held as a whole.
+    A body that is an iterator is streamed and never held as a whole.
     """
 
     status: int
@@ -131,7 +132,7 @@ class PageResponse:
 
 
 class Request(NamedTuple):
-    """`path` is decoded; of a field that is given twice, `query` holds the last value."""
+    """`path` is decoded; `query` holds the last value of a repeated field."""
 
     path: str
     query: Mapping[str, str]
@@ -228,7 +229,7 @@ def accepts(header: str, wanted: str) -> bool:
 class Patience:
     """Seconds that a client may take to send its request, to receive the answer, to stay silent.
 
-    They hold however slowly bytes arrive.
+    The limits hold for whole requests and answers, even if bytes arrive slowly.
     """
 
     request_s: float = 10
@@ -237,18 +238,19 @@ class Patience:
 
 
 class _SlowClients:
-    """Closes connections that the server has awaited for too long, by the monotonic clock.
+    """Closes connections whose clients are too slow, by the monotonic clock.
 
-    waitress closes silent ones alone, by the wall clock: after that was set back, none for as long.
+    waitress closes only silent ones, by the wall clock: after the clock was set back, it closes
+    none for that long.
     """
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        # For each connection what was awaited from it at the last check, and since when.
+        # By connection: what the server waited for at the last check, and since when.
         self._awaited: dict[Any, tuple[object, float]] = {}
 
     def make_room(self, server: Any) -> None:
-        """While too many connections are open: close the oldest of those that are awaited."""
+        """Close the oldest connections that the server waits for, while too many are open."""
         excess = len(server.active_channels) - _CROWD
         if excess > 0:
             for channel in itertools.islice(_awaited(server), excess):
@@ -268,7 +270,7 @@ class _SlowClients:
         self._awaited = awaited
 
     def _awaits(self, channel: Any) -> tuple[object, float]:
-        """The rest of a request, that an answer is taken, or any activity; and for how long."""
+        """What the server waits for (a request's rest, an answer's receipt, activity), how long."""
         if channel.request is not None:
             return channel.request, self._patience.request_s
         if channel.total_outbufs_len:
@@ -277,14 +279,14 @@ class _SlowClients:
 
 
 def _awaited(server: Any) -> Iterator[Any]:
-    """The connections whose clients do not wait for the server, in the order of their opening."""
+    """Connections whose clients do not wait for the server, oldest first."""
     for channel in tuple(server.active_channels.values()):
         if not channel.requests or channel.request is not None or channel.total_outbufs_len:
             yield channel
 
 
 class HttpServer:
-    """A server at `port`, in threads of its own. Once `stop` has been called it is of no use."""
+    """A server at `port`, in threads of its own. It cannot be used after `stop`."""
 
     def __init__(
         self,
@@ -295,14 +297,14 @@ class HttpServer:
         urgent: Collection[str] = (),
         patience: Patience | None = None,
     ) -> None:
-        """Listen and answer; `port` 0 takes a free one. Requests for `urgent` paths wait for none.
+        """Listen and answer; `port` 0 picks a free one. `urgent` paths do not queue behind others.
 
-        Raises `UsageError` when the address cannot be had.
+        Raises `UsageError` if the address cannot be bound.
         """
         self._slow_clients = _SlowClients(patience or Patience())
         self._sockets: dict[int, Any] = {}
         self._accepts = self._is_open = True
-        # Bind before waitress makes threads and pipes, which it would leave open if binding failed.
+        # Bind before waitress makes threads and pipes: it would leak them if binding failed.
         listener = _listen(host, port)
         self.port = listener.getsockname()[1]
         self._server: Any = create_server(
@@ -311,7 +313,7 @@ class HttpServer:
             sockets=[listener],
             _dispatcher=Lanes(urgent, threads=THREADS),
             ident="",
-            # A refusal is lost when the client's bytes are still unread at the close.
+            # A client loses a refusal if its bytes are still unread when the connection closes.
             recv_bytes=_READ_BYTES,
             connection_limit=CONNECTIONS_MAX,
             max_request_header_size=HEADER_BYTES_MAX,
@@ -325,7 +327,7 @@ class HttpServer:
         self._thread.start()
 
     def _run(self) -> None:
-        """The loop to which all sockets belong."""
+        """The loop that owns all sockets."""
         server, next_check_s = self._server, 0.0
         while self._is_open:
             # select() fails for descriptors above 1023, and an engine holds many.
@@ -336,7 +338,7 @@ class HttpServer:
             if (now_s := time.monotonic()) >= next_check_s:
                 next_check_s = now_s + _CHECK_S
                 self._slow_clients.close(server, now_s)
-        # Both may have been asked for at once.
+        # Both may have been requested at once.
         _close_listener(server)
         for channel in tuple(server.active_channels.values()):
             channel.handle_close()
@@ -351,7 +353,7 @@ class HttpServer:
         self._is_open = False
         self._server.pull_trigger()
         self._thread.join(_STOP_S)
-        # The pipe that wakes the loop is closed last: nobody may write to a reused descriptor.
+        # Close the wake-up pipe last, so no thread writes to a reused descriptor.
         self._server.trigger.close()
 
 
@@ -366,7 +368,7 @@ def _close_listener(server: Any) -> None:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         if not 0 <= port <= _PORT_MAX:
-            raise OverflowError(f"ports end at {_PORT_MAX}")
+            raise OverflowError(f"the largest port is {_PORT_MAX}")
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
@@ -374,7 +376,7 @@ def _listen(host: str, port: int) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            # Only here is another process found that bound the same port the same way.
+            # Only `listen` finds another process that bound the same port the same way.
             listener.listen()
         except BaseException:
             listener.close()

@@ -1,9 +1,9 @@
 """Runs the scheduler's effects on tables: jobs on executors, each with an end event.
 
-The daemon has two pools of threads, one of which is for maintenance. `compactord compact` has the
-caller's own thread (`OwnThread`).
+The daemon has two pools of threads; one is for maintenance. `compactord compact` uses the caller's
+thread (`OwnThread`).
 
-Errors that a user or a store can cause are outcomes.
+Errors that a user or a store can cause are returned as outcomes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """How a table is opened, in a job; a new spec takes effect with the table's next cycle."""
+    """How a job opens a table; a new spec takes effect with the table's next cycle."""
 
     ref: TableRef
     request: CompactRequest
@@ -51,22 +51,22 @@ class TableSpec:
 
 
 class TableJobs:
-    """`run` is called by any thread; of a table's own lane one job at a time is.
+    """Runs jobs; thread-safe, but a table's own lane runs one job at a time.
 
-    Exceptions that are no `CompactordError` are raised.
+    Raises exceptions that are no `CompactordError`.
     """
 
     def __init__(self, *, clock: Clock, worker: WorkerSpec) -> None:
         self.specs: dict[TableName, TableSpec] = {}
         self.compactors: dict[TableName, TableCompactor] = {}
-        # Of all maintenance.
+        # Stops all maintenance.
         self.pace = DeleteRateLimiter(clock)
         self._clock = clock
         self._worker = worker
         self._opened_with: dict[TableName, TableSpec] = {}
 
     def run(self, job: effects.Job) -> tuple[effects.JobOutcome, float]:
-        """Run the job; its outcome, and how many seconds it took."""
+        """Run the job; returns its outcome and how many seconds it took."""
         start_s = self._clock.monotonic_s()
         outcome = self._outcome(job, start_s)
         return outcome, self._clock.monotonic_s() - start_s
@@ -94,7 +94,7 @@ class TableJobs:
         raise AssertionError(f"nothing runs {job}")
 
     def open(self, name: TableName) -> TableCompactor:
-        """The table's compactor, made when it is first needed, with the newest spec.
+        """The table's compactor with the newest spec; created at its first use.
 
         Only the table's own job calls this. Raises what `Catalog.open` and `open_table` raise.
         """
@@ -116,16 +116,16 @@ class TableJobs:
         return known
 
     def _access(self, spec: TableSpec) -> TableAccess:
-        """The table as its catalog hands it out."""
+        """The table as its catalog returns it."""
         return spec.open(spec.ref)
 
     def stop(self) -> None:
-        """Long rounds of maintenance end early from now on, those under way too."""
+        """End long rounds of maintenance early from now on, including running ones."""
         for compactor in list(self.compactors.values()):
             compactor.is_stopping = True
 
     def forget(self, name: TableName) -> None:
-        """The table is not served any more."""
+        """Drop what is kept for a table that is no longer served."""
         self.specs.pop(name, None)
         self.compactors.pop(name, None)
         self._opened_with.pop(name, None)
@@ -138,7 +138,7 @@ class TableJobs:
         return cycle
 
     def _attempted(self, work: Callable[[], T]) -> T | CompactordError:
-        """The result or the error of `work`."""
+        """The result of `work`, or its error."""
         try:
             return work()
         except CompactordError as error:
@@ -146,11 +146,11 @@ class TableJobs:
 
 
 class InternalError(CompactordError):
-    """An exception that should not have been possible; its stack is in the log."""
+    """An unexpected exception; its stack is in the log."""
 
 
 class ServedTables(TableJobs):
-    """The daemon's: every job ends with an outcome, and what it logs names its table.
+    """The daemon's jobs: each ends with an outcome, and its log lines name the table.
 
     An exception that is no `CompactordError` is a defect: it is logged with its stack, and the
     table waits as after any other failure.
@@ -159,11 +159,11 @@ class ServedTables(TableJobs):
     def __init__(
         self, *, clock: Clock, worker: WorkerSpec, requested: Callable[[TableKind, int], None]
     ) -> None:
-        """`requested` is told of requests to stores, with the kind of the table."""
+        """`requested` receives the number of requests to stores, with the kind of the table."""
         super().__init__(clock=clock, worker=worker)
         self._requested = requested
         self._requests: dict[TableRef, _Requests] = {}
-        # Tables whose last commit before this process was looked for.
+        # Tables whose last commit by an earlier process was looked up.
         self._searched: set[TableName] = set()
 
     def run(self, job: effects.Job) -> tuple[effects.JobOutcome, float]:
@@ -197,9 +197,9 @@ class ServedTables(TableJobs):
         return self._with_last_commit(job.name, cycle)
 
     def _with_info(self, name: TableName, cycle: CycleResult) -> CycleResult:
-        """What the table is, for people, where no plan tells it.
+        """The cycle with the table's description for operators, if it has no plan.
 
-        A table that has been planned keeps what was known of it, unless it is refused now.
+        A table that has been planned keeps its description, unless it is refused now.
         """
         compactor = self.compactors.get(name)
         is_known = compactor is not None and compactor.last_plan is not None
@@ -213,7 +213,7 @@ class ServedTables(TableJobs):
         return replace(cycle, info=None if isinstance(info, CompactordError) else info)
 
     def _with_last_commit(self, name: TableName, cycle: CycleResult) -> CycleResult:
-        """With the table's first plan what an earlier process committed, as its snapshots tell."""
+        """A first plan's cycle, with an earlier process's last commit from the snapshots."""
         if cycle.planned is None or name in self._searched:
             return cycle
         self._searched.add(name)
@@ -221,11 +221,11 @@ class ServedTables(TableJobs):
         return cycle if isinstance(found, CompactordError) else replace(cycle, last_commit=found)
 
     def _attempted(self, work: Callable[[], T]) -> T | CompactordError:
-        """Its result or error, whatever happens: no job may end without an outcome."""
+        """The result of `work`, or any error: no job may end without an outcome."""
         try:
             return super()._attempted(work)
         except (MemoryError, OSError) as error:
-            # The machine's failure, no defect: too many open files, no memory.
+            # A failure of the machine, no defect: too many open files, no memory.
             _log.error("job_failed", error=str(error))
             return InternalError(f"{type(error).__name__}: {error}")
         except Exception as error:  # noqa: BLE001 - the border of the thread
@@ -236,9 +236,9 @@ class ServedTables(TableJobs):
 
 
 class _Requests:
-    """Those for one table, whose kind is known once it is open. Any thread may report.
+    """Requests for one table, whose kind is known once it is open. Thread-safe.
 
-    `count` gets a kind and how many requests were made.
+    `count` receives the kind and the number of requests.
     """
 
     def __init__(self, count: Callable[[TableKind, int], None]) -> None:
@@ -248,11 +248,11 @@ class _Requests:
         self._lock = threading.Lock()
 
     def counted(self, access: TableAccess) -> TableAccess:
-        """The table, in a store that reports. What publishes its snapshots does not."""
+        """The table in a store that reports requests; its publisher of snapshots does not."""
         return replace(access, storage=reporting(access.storage, self._report))
 
     def is_of(self, kind: TableKind) -> None:
-        """The table is open; requests so far were of this kind."""
+        """The table is open: earlier requests were for this kind."""
         with self._lock:
             self._kind, before, self._before = kind, self._before, 0
         if before:
@@ -266,16 +266,16 @@ class _Requests:
             self._count(kind, 1)
 
 
-# Cycles and dispatches that run at once, over all tables: mostly they wait for stores. A quiet poll
-# is three requests: a thousand tables are polled in ten seconds at 50 ms a request.
+# Cycles and dispatches that run at once, over all tables: they mostly wait for stores. A quiet poll
+# takes three requests: a thousand tables are polled in ten seconds at 50 ms a request.
 JOBS_MAX = 16
-# Threads of each pool, made when needed: the scheduler decides how many jobs run, and threads that
-# hang in calls into stores must not use up those of others.
+# Threads of each pool, started when needed: the scheduler decides how many jobs run, and threads
+# that hang in calls into stores must not use up the threads of other jobs.
 THREADS_MAX = 1_000
 
 
 class OwnThread(Executor):
-    """Runs what is submitted in the thread that submits it, and raises what that raises."""
+    """Runs submitted calls in the submitting thread, and raises their exceptions."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -285,9 +285,9 @@ class OwnThread(Executor):
 
 @dataclass(slots=True, kw_only=True)
 class JobRunner:
-    """`run` is called by the loop alone; `ended` is called by the thread in which a job has ended.
+    """Runs effects. Only the loop calls `run`; a job's own thread calls `ended`.
 
-    `engine` may start one; `restart` ends it with all its workers, and says why.
+    `engine` may start one; `restart` ends it with all its workers, for a reason.
     Maintenance has an executor of its own: it may be slow, and never takes the threads of cycles.
     """
 
@@ -318,7 +318,7 @@ class JobRunner:
                 self.tables.forget(name)
 
     def close(self, seconds_max: float) -> bool:
-        """Begin nothing more; whether all running jobs have ended in time."""
+        """Start no more jobs; returns whether all running jobs ended in time."""
         for pool in (self.jobs, self.maintenance):
             pool.shutdown(wait=False, cancel_futures=True)
         return not wait(list(self._under_way), seconds_max).not_done

@@ -48,10 +48,10 @@ def configure_logs(
     version: str | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Send all events to `stream` (None: nowhere); called again when a setting changes.
+    """Send all events to `stream`, or drop them if it is None. Callable again with new settings.
 
-    A daemon passes `instance` and `version`; commands leave both out. Libraries log from WARNING
-    on. The clock is the machine's unless given.
+    Only a daemon passes `instance` and `version`. Libraries log from WARNING on. `clock` defaults
+    to the system clock.
     """
     stream = stream if stream is not None else io.StringIO()
     least: int = getattr(logging, level.name)
@@ -88,9 +88,9 @@ def configure_logs(
 def _processors(
     *, as_text: bool, always: Mapping[str, str | None], clock: Clock
 ) -> list[Processor]:
-    """Repetitions are dropped first, which saves work. Redaction is last, before the line."""
+    """The processors in order: dropping repetitions is first and saves work, redaction is last."""
     exceptions: Processor = structlog.processors.ExceptionRenderer(
-        # Local variables would carry what redaction cannot recognise.
+        # Local variables may hold secrets that redaction cannot recognise.
         structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     )
     renderer: Processor = structlog.processors.JSONRenderer()
@@ -125,7 +125,7 @@ class _EventHandler(logging.Handler):
             line = self.format(record)
         except structlog.DropEvent:
             return
-        except Exception as error:  # noqa: BLE001 - whatever a value's own repr may raise
+        except Exception as error:  # noqa: BLE001 - a value's own repr may raise anything
             line = json.dumps({"event": "log_line_lost", "error": type(error).__name__})
         # A full disk, a closed pipe or stream: there is no other place to report it.
         with contextlib.suppress(OSError, ValueError):
@@ -136,7 +136,7 @@ class _EventHandler(logging.Handler):
 class _Repetitions:
     """Lets a warning through once in five minutes for each event of a logger and table.
 
-    The next one that passes carries `suppressed`, the number of those that did not. Remembers the
+    The next one carries `suppressed`, the number of warnings dropped in between. Remembers the
     latest few thousand; called by one thread at a time, as a handler holds its lock.
     """
 
@@ -164,7 +164,7 @@ class _Repetitions:
 
 
 class _Header:
-    """The keys that begin every line, in one order."""
+    """Puts the keys of every line first, in a fixed order."""
 
     def __init__(self, always: Mapping[str, str | None], clock: Clock) -> None:
         self._always = {key: value for key, value in always.items() if value is not None}
@@ -186,7 +186,7 @@ def _redact(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
 
 
 def _escape(_logger: WrappedLogger, _name: str, event: EventDict) -> EventDict:
-    """Keep names from controlling a terminal; what is no text is shown by its `repr` anyway."""
+    """Escape control characters in texts; other values are shown by their `repr` anyway."""
     return {
         key: (printable_lines if key in _OF_LINES else printable)(value)
         if isinstance(value, str)
@@ -232,7 +232,7 @@ class LoggingObserver:
                 # Its kind has logged it.
                 self._metrics.maintained(kind, round_.counts, seconds)
             case _:
-                # Counted, or logged with all that is known where it was found.
+                # Counted, or logged in detail where it was found.
                 pass
 
     def _started(self, event: events.CompactionStarted) -> None:

@@ -1,6 +1,6 @@
 """Everything exposed to Prometheus, described in docs/metrics.md.
 
-State comes from the view, which each scrape reads: a table that is gone has no series from then on.
+State comes from the view, which each scrape reads: a dropped table has no series from then on.
 Events between two views are counted here as they happen, without the table. A scrape does no I/O.
 """
 
@@ -53,7 +53,7 @@ class _Metric(NamedTuple):
 
 
 class ServiceMetrics:
-    """Writes the metrics of the service. `versions` are libraries', by the name of their label."""
+    """Writes the metrics of the service. `versions` of libraries are keyed by label."""
 
     def __init__(self, versions: Mapping[str, str], *, top_buckets: int) -> None:
         build = family("build_info", "1; versions in use.", "version", *versions)
@@ -73,7 +73,7 @@ class ServiceMetrics:
 
 
 def _value(path: str, meaning: str, name: str = "") -> _Metric:
-    """A metric without labels; see `reader`. Without a name it has that of the field."""
+    """A metric without labels; see `reader`. `name` defaults to the field's name."""
     name = name or path.rpartition(".")[2]
     read = reader(name, path)
     return _Metric(family(name, meaning), lambda view: [((), read(view))])
@@ -156,7 +156,7 @@ METRICS = (
     ),
     _values(
         "jobs_hung",
-        "Polls, commits, sweeps and expiries that take too long to be at work.",
+        "Polls, commits, sweeps and expiries that take so long that they probably hang.",
         "loop",
         lambda view: (((name,), count) for name, count in view.hung_jobs.items()),
     ),
@@ -167,18 +167,18 @@ METRICS = (
     ),
     _values(
         "tasks_queued",
-        "Compactions that wait to start; what is paused, halted or quarantined does not.",
+        "Compactions that wait to start, without paused, halted or quarantined work.",
         "priority_class",
         lambda view: (((rank.value,), view.queued.get(rank, 0)) for rank in PriorityClass),
     ),
     _value(
         "engine.slot_busy_seconds",
-        "Time that slots spent with compactions.",
+        "Time that slots spent on compactions.",
         "slot_busy_seconds_total",
     ),
     _values(
         "picks_total",
-        "Compactions picked, and why.",
+        "Compactions picked, by kind and reason.",
         "kind reason",
         lambda view: (((kind.value, why.value), n) for (kind, why), n in view.picks.items()),
     ),
@@ -190,7 +190,7 @@ METRICS = (
 
 def _top_metric(count: int) -> _Metric:
     def read(view: ServiceView) -> Iterable[Labelled]:
-        # Ranks without a bucket are 0: the number of series does not depend on that of buckets.
+        # Ranks without a bucket are 0, so the number of series is fixed.
         runs = [bucket.sorted_runs for bucket in view.top_buckets[:count]]
         runs += [0] * (count - len(runs))
         return (((str(rank),), value) for rank, value in enumerate(runs, 1))
@@ -220,8 +220,8 @@ _KINDS = maintenance_kinds(Recovery())
 class Metrics:
     """The service's counts and the text of a scrape. Any thread may use all of it.
 
-    Its public attributes are for those who see what happens. Tables beyond `max_tables` are only
-    counted. `kinds` are those of maintenance.
+    Observers use its public attributes. Tables beyond `max_tables` are only counted. `kinds` are
+    kinds of maintenance.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Metrics:
         top_buckets: int = TOP_BUCKETS,
         kinds: Sequence[AnyKind] = _KINDS,
     ) -> None:
-        # Otherwise every counter has a second series with its creation time.
+        # Without this, every counter has a second series with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # its library left it so
         self._counted = CollectorRegistry()
         ProcessCollector("", lambda: "self", "/proc", self._counted)
@@ -309,12 +309,12 @@ class Metrics:
         )
         self._table_requests = self._counter(
             "table_kind_storage_requests",
-            "Requests to stores for tables of a kind, without those of workers.",
+            "Requests to stores for tables of a kind; requests of workers are not counted.",
             "kind",
         )
         self._request_seconds = self._summary(
             "storage_request_duration_seconds",
-            "Time of requests to stores, without those of workers.",
+            "Time of requests to stores; requests of workers are not counted.",
             "store",
             "op",
         )
@@ -322,10 +322,10 @@ class Metrics:
             "storage_bytes", "Bytes read from stores (get) and written to them.", "store", "op"
         )
         self._retries = self._counter(
-            "storage_retries", "Requests to stores that failed and were repeated.", "store", "op"
+            "storage_retries", "Requests to stores that failed and were retried.", "store", "op"
         )
 
-    # The library takes name, help, labels, namespace, subsystem, unit, and where to list them.
+    # The library's arguments: name, help, labels, namespace, subsystem, unit, registry.
 
     def _histogram(
         self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str
@@ -339,7 +339,7 @@ class Metrics:
         return Counter(name, meaning, labels, _NAMESPACE, "", "", self._counted)
 
     def maintained(self, kind: AnyKind, counts: Mapping[str, int], seconds: float) -> None:
-        """A round of maintenance of one table ended, however."""
+        """Count an ended round of maintenance of one table, whether it succeeded or not."""
         if kind.name in self._durations:
             self._durations[kind.name].observe(seconds)
         for name, _ in kind.counters:
@@ -349,12 +349,12 @@ class Metrics:
         self._loop.labels(loop).observe(seconds)
 
     def catalog_request(self, catalog: str, is_answered: bool) -> None:
-        """What a catalog's breaker reports; a refusal is an answer."""
+        """Count a request that a catalog's breaker reports; a refusal is an answer."""
         outcome = StorageOutcome.OK if is_answered else StorageOutcome.ERROR
         self._catalog_requests.labels(catalog, outcome.value).inc()
 
     def storage_request(self, request: StorageRequest) -> None:
-        """What stores report (`compactord/storage/requests.py`)."""
+        """Count a request that a store reports (`compactord/storage/requests.py`)."""
         store, op = request.store, request.op.value
         self._requests.labels(store, op, request.outcome.value).inc()
         self._request_seconds.labels(store, op).observe(request.seconds)
@@ -364,7 +364,7 @@ class Metrics:
             self._retries.labels(store, op).inc()
 
     def worker_requests(self, totals: Iterable[RequestTotal]) -> None:
-        """What a worker asked of its store for a merge that succeeded; without the time."""
+        """Count a worker's requests to its store for a merge that succeeded; without the time."""
         for total in totals:
             store, op = total.store, total.op.value
             self._requests.labels(store, op, total.outcome.value).inc(total.requests)
@@ -374,20 +374,20 @@ class Metrics:
                 self._retries.labels(store, op).inc(total.repeated)
 
     def table_requests(self, kind: TableKind, count: int) -> None:
-        """Requests that the service made for a table of this kind."""
+        """Count the service's requests for a table of this kind."""
         self._table_requests.labels(kind.value).inc(count)
 
     def expose(self, view: ServiceView, accept: str = "") -> tuple[Iterator[bytes], str]:
-        """The text of a scrape and its content type: OpenMetrics for those who `accept` it.
+        """The text of a scrape and its content type: OpenMetrics if `accept` names it.
 
-        A metric at a time: of 5,000 tables the whole text has 40 MB, which each thread that had
-        answered a scrape would keep.
+        Yields one metric at a time: the text for 5,000 tables has 40 MB, and each thread that has
+        answered a scrape would keep that memory.
         """
         is_openmetrics = accepts(accept, "application/openmetrics-text")
         own, others = self._own_series.choose(view)
         service = self._service.write(view, aggregated=others, is_openmetrics=is_openmetrics)
         tables = write_tables(own, is_openmetrics=is_openmetrics)
-        # The library's part is last, since it ends with OpenMetrics' end mark.
+        # The library's part is last: it ends with OpenMetrics' end mark.
         generate = generate_openmetrics if is_openmetrics else generate_latest
         of_view = (text.encode() for text in itertools.chain([service], tables))
         body = itertools.chain(of_view, [generate(self._counted)])
@@ -395,10 +395,10 @@ class Metrics:
 
 
 class OwnSeries:
-    """Chooses the tables: those that need attention first, then those with the largest backlogs.
+    """Chooses tables for series of their own: in need of attention first, then by backlog.
 
-    One that has series keeps them until another's backlog is twice as large, so that series do not
-    come and go with every compaction. Any thread may call.
+    A table keeps its series until another's backlog is twice as large, so series do not come and go
+    with every compaction. Thread-safe.
     """
 
     def __init__(self, max_tables: int) -> None:
@@ -407,9 +407,9 @@ class OwnSeries:
         self._own: frozenset[TableName] = frozenset()
 
     def choose(self, view: ServiceView) -> tuple[tuple[TableView, ...], int]:
-        """The tables with series, and how many have none.
+        """The tables with series, and the number of tables without.
 
-        Excluded tables take the room that is left, and are not counted.
+        Excluded tables fill the remaining room, and are not counted.
         """
         excluded = [table for table in view.tables if table.status is TableStatus.EXCLUDED]
         tables = [table for table in view.tables if table.status is not TableStatus.EXCLUDED]
@@ -424,5 +424,5 @@ class OwnSeries:
     def _rank(self, table: TableView, now_ms: int) -> tuple[int, int, bool, TableName]:
         is_own = table.name in self._own
         weight = table.backlog.size_bytes * (_OWN_BONUS if is_own else 1)
-        # Alerts speak of tables that need attention, also of halted ones, which have no backlog.
+        # Alerts concern tables that need attention, including halted ones, which have no backlog.
         return min(attention_of(table, now_ms), Attention.DUE), -weight, not is_own, table.name

@@ -1,8 +1,8 @@
-"""One table, compacted until nothing is left to do: the service's scheduler with a single table.
+"""Compacts one table until no work is left, with the service's scheduler.
 
-The same jobs as the daemon's run in the caller's thread, one after the other; only the engine works
-beside it. What differs is policy: a bucket that failed stays quarantined until the run ends, an
-error that concerns the whole table ends it, and somebody watches.
+The daemon's jobs run in the caller's thread, one after the other; only the engine runs
+concurrently. The policy differs: a failed bucket stays quarantined until the run ends, an error of
+the whole table ends the run, and progress is reported.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ from compactord.table.subcompactions import WorkerSpec
 _log = structlog.get_logger()
 _DENIED = {AccessDenied.__name__, ReadOnlyFileSystem.__name__}
 _YEAR_MS = 365 * 86_400_000
-# Cycles and dispatches: one of them at a time, and the scheduler reserves two for cycles.
+# Cycles and dispatches: one runs at a time, and the scheduler reserves two for cycles.
 _JOBS_MAX = 4
 # Attempts in a row at a cycle that fails with a transient error.
 _CYCLE_ATTEMPTS = 3
 _RETRY_WAIT_S = 0.5
 # How long cancelled work may take to remove its outputs before the engine is closed.
 _CANCEL_WAIT_S = 10
-# How soon a signal is heard while nothing can be done.
+# How soon a signal is noticed while the run waits.
 _STOP_POLL_S = 0.2
-# A run is short: what failed is not tried again, and the caller hears of every failure.
+# A run is short: failed work is not retried, and the totals list every failure.
 _RETRY = Retry(
     backoff=Backoff.model_validate({"min": "365 d", "max": "365 d"}),
     halt_after_consecutive_failures=2**31,
     halt_after_lost_snapshots=2**31,
 )
 _DEFAULTS = config_of_warehouse(".").config
-# Nothing is left to be done later.
+# A run postpones no work.
 _POLICY = _DEFAULTS.defaults.model_copy(
     update={"max_backlog_age_ms": _YEAR_MS, "max_concurrent_tasks": 2**31}
 )
 
 
 class OneShot:
-    """Compacts one table. To be used once, by one thread; `stop` may be set from anywhere.
+    """Compacts one table. One thread uses it once; any thread may set `stop`.
 
-    Opening raises what `open_table` raises.
+    The constructor raises what `open_table` raises.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class OneShot:
         tables.pace.per_second = limits.max_deletes_per_second
         tables.specs[self._name] = TableSpec(
             ref=table.ref,
-            # A run is over soon: it looks back in every cycle.
+            # A run is short: it rechecks snapshots in every cycle.
             request=replace(request, look_interval_ms=0),
             open=lambda _: table,
         )
@@ -113,7 +113,7 @@ class OneShot:
             ended=self._job_ended,
         )
         self.totals = CompactTotals()
-        # Whether workers of this run did not end: the engine must not be used for another one.
+        # Whether workers of this run did not end: the engine must not serve another run.
         self.leaves_workers = False
         self._scheduler = Scheduler(
             retry=_RETRY,
@@ -123,20 +123,20 @@ class OneShot:
             limits=limits,
             kinds=(),
         )
-        # A first decision needs a free slot before it is known whether an engine is needed.
+        # The first decision needs a free slot, before the run knows whether it needs an engine.
         self._scheduler.slots = 1
         self._scheduler.add(self._name, table.ref, _POLICY, clock.steady_ms())
         self._start_s = 0.0
         self._failed_cycles = 0
         self._is_planned = False
-        # How many snapshots had been published when the table was polled for nothing else.
+        # Number of published snapshots at the last poll without other work.
         self._polled_after = 0
 
     def run(self) -> CompactTotals:
         """Compact until a plan is empty, or until `stop` is set.
 
-        Failed buckets are quarantined and named in the totals. Raises what concerns the whole
-        table; the totals then hold what was published before.
+        Failed buckets are quarantined and named in the totals. Raises errors of the whole table;
+        the totals then hold what was published before.
         """
         self._start_s = self._clock.monotonic_s()
         try:
@@ -145,7 +145,7 @@ class OneShot:
             ):
                 pass
         except EngineUnavailable:
-            # A signal to the whole process group ends the engine as well: that is the stop.
+            # A signal to the process group ends the engine as well: treat that as the stop.
             if not self._stop.is_set():
                 raise
         finally:
@@ -155,9 +155,9 @@ class OneShot:
         return self.totals
 
     def maintain(self, kind: AnyKind) -> Mapping[str, int]:
-        """One round of maintenance before the run; what it came to, by the names of its counters.
+        """One round of maintenance before the run; returns its counters by name.
 
-        A failure is logged, and the run goes on.
+        Logs a failure and continues the run.
         """
         self._runner.run(effects.MaintenanceJob(name=self._name, kind=kind, under_way=None))
         return self._table.rounds_of(kind.name).counts
@@ -167,13 +167,13 @@ class OneShot:
         return self._scheduler.tables[self._name]
 
     def _carry_out(self) -> bool:
-        """Carry out what can begin now; whether there was anything."""
+        """Run all effects that are due now; returns whether there were any."""
         if self._engine is not None:
-            # Twice what can run at once: the engine has work while a snapshot is published.
+            # Twice the slots: the engine has work while a snapshot is published.
             self._scheduler.at_once = self._engine.capacity
             self._scheduler.slots = 2 * self._engine.capacity
         now_ms = self._clock.steady_ms()
-        # One at a time: an engine that is lost decides what begins next.
+        # One at a time: a lost engine changes what starts next.
         given_up = self._scheduler.give_up_hung(now_ms)
         for each in given_up:
             self._runner.run(each)
@@ -193,14 +193,14 @@ class OneShot:
         self._runner.run(effect)
 
     def _engine_hangs(self, why: str) -> None:
-        """Nothing is started again for one table: the run ends, unless it is over."""
+        """End the run unless it is over: a run for one table does not restart the engine."""
         self.leaves_workers = True
         has_more = bool(self._table.offered or self._table.in_flight)
         self._scheduler.engine_lost(why, self._clock.steady_ms())
         if has_more:
             raise EngineUnavailable(f"the rest was not compacted: {why}")
 
-    # -- what jobs came to
+    # -- results of jobs
 
     def _job_ended(self, job: effects.Job, outcome: effects.JobOutcome, seconds: float) -> None:
         now_ms = self._clock.steady_ms()
@@ -211,7 +211,7 @@ class OneShot:
             case _, InFlight():
                 self._progress.planned(self._compactor.table, outcome.compaction)
             case _, InputsReplaced():
-                # The bucket moved on: it is planned anew.
+                # The bucket has changed: it is planned again.
                 self._scheduler.poll_now(self._name, now_ms)
 
     def _cycle_ended(self, ended: Sequence[InFlight], cycle: CycleResult) -> None:
@@ -246,21 +246,21 @@ class OneShot:
             self._is_planned = True
             self._note_absent_partitions()
         if cycle.merge_error is not None:
-            # No other plan comes that would try again.
+            # No later plan would retry.
             raise cycle.merge_error
 
     def _note_absent_partitions(self) -> None:
-        """Later plans may find fewer partitions; it counts that the first one found them."""
-        seen = self._compactor.last_plan
-        assert seen is not None, "a cycle has just planned"
-        asked = PartitionTest(seen.table, self._partitions)
-        live = (bucket.partition for bucket in seen.state.files.bucket_ids())
-        self.totals.absent_partitions = asked.absent(live)
+        """Use the first plan: later plans may find fewer partitions."""
+        last_plan = self._compactor.last_plan
+        assert last_plan is not None, "a cycle has just planned"
+        wanted = PartitionTest(last_plan.table, self._partitions)
+        live = (bucket.partition for bucket in last_plan.state.files.bucket_ids())
+        self.totals.absent_partitions = wanted.absent(live)
 
     # -- totals
 
     def told(self, event: Event) -> None:
-        """The scheduler's events, as its observer; the log of the table has the others already."""
+        """Observe the scheduler; the table's log already has the events that are ignored here."""
         totals = self.totals
         match event:
             case SnapshotCommitted(commit=commit):
@@ -291,12 +291,12 @@ class OneShot:
     # -- waiting
 
     def _receive(self) -> bool:
-        """Take in the outcomes that have come; False when none can come any more.
+        """Process the outcomes received so far; False if no more can arrive.
 
-        Waits for the first one, but not for long, so that a signal is heard.
+        Waits for the first one, but only briefly, to notice signals.
         """
         scheduler = self._scheduler
-        # A hung worker is given time to end, so that it removes its files.
+        # Give a hung worker time to remove its files and end.
         if not (scheduler.engine.running or scheduler.engine.hung):
             return False
         outcome = self._running_engine().next_outcome(timeout_s=0.2)
@@ -306,7 +306,7 @@ class OneShot:
         return True
 
     def _stand_by(self) -> bool:
-        """Wait while our last snapshot may still be replaced; False when there is no need to."""
+        """Wait while our last snapshot may still be replaced; False if no wait is needed."""
         wait_ms = self._table.settling_until_ms - self._clock.steady_ms()
         if wait_ms <= 0:
             return False
@@ -317,7 +317,7 @@ class OneShot:
         return True
 
     def _poll_again(self) -> bool:
-        """After snapshots of ours: writers may have come meanwhile, and manifests may be due."""
+        """Poll after our snapshots: writers may have committed, and manifests may be due."""
         published = len(self.totals.snapshots)
         if published == self._polled_after:
             return False
@@ -334,7 +334,7 @@ class OneShot:
             self._progress.finished(record.in_flight)
 
     def _running_engine(self) -> Engine:
-        """The engine, started when it is first needed: a run that reads no file needs none."""
+        """The engine, started at its first use: a run that reads no file needs none."""
         if self._engine is None:
             start = self._clock.monotonic_s()
             self._engine = self._start_engine()
@@ -342,7 +342,7 @@ class OneShot:
         return self._engine
 
     def _abandon(self) -> None:
-        """After a stop or an error: cancel what runs, and remove outputs of what has finished."""
+        """After a stop or an error, cancel running work and remove outputs of finished work."""
         self._scheduler.drain(self._clock.steady_ms())
         self._scheduler.end()
         if self._engine is not None and self._scheduler.engine.running:

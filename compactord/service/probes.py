@@ -1,8 +1,8 @@
-"""Health probes for orchestrators: what a restart can repair, and what it cannot.
+"""Health probes for orchestrators.
 
 Every answer comes from the newest view and its clock (`ServiceView.reading_ms`), which runs on
 when the loop that makes views stops. Stores, catalogs and single tables never fail `livez`: a
-restart repairs none of them. The beats say since when each part of the daemon is at the same work.
+restart repairs none of them. A heartbeat is the time of a part's last progress.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from compactord.service.status_source import ServiceState
 from compactord.service.view import ServiceView
 from compactord.table.jobs import Phase
 
-# A catalog that has not been listed for this long is named.
+# Readiness names a catalog that has not been listed for this long.
 CATALOG_REACHABLE_MS = 300_000
-# Before that the engine is started again, which is better than the whole process.
+# The engine is restarted before that, which is cheaper than restarting the process.
 _SLOTS_STALE_MS = 300_000
 LOOP_STALE_MS = 60_000
-# Their heartbeats are the starts of single jobs.
+# The heartbeats of these are the starts of single jobs.
 _OF_ONE_JOB = frozenset(phase.value for phase in Phase)
 _ALL_HUNG = {
     "slots": "every slot is lost to a worker that does not answer",
@@ -32,7 +32,7 @@ _ALL_HUNG = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCheck:
-    """What is wrong, for the people who read the orchestrator's events."""
+    """A problem, worded for readers of the orchestrator's events."""
 
     check: str
     message: str
@@ -40,7 +40,7 @@ class FailedCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """An answer to a probe; it passes when nothing failed, whatever `warnings` say."""
+    """An answer to a probe; it passes if no check failed. `warnings` do not count."""
 
     status: str
     failed: tuple[FailedCheck, ...]
@@ -56,9 +56,9 @@ def _health(*failed: FailedCheck) -> Health:
 
 
 def liveness(view: ServiceView, now_ms: int) -> Health:
-    """Every loop has had a recent heartbeat. A restart ends a loop that hangs.
+    """Passes if every loop has had a recent heartbeat. A restart ends a loop that hangs.
 
-    One worker or job that hangs fails nothing. When all do, `slots` or `jobs` has no heartbeat.
+    One hung worker or job fails no check. If all hang, `slots` or `jobs` has no heartbeat.
     """
     failed = []
     for loop in view.loops:
@@ -72,7 +72,7 @@ def liveness(view: ServiceView, now_ms: int) -> Health:
 
 
 def startup(view: ServiceView) -> Health:
-    """The service has had its engine at least once."""
+    """Passes if the engine has been up at least once."""
     if view.is_started:
         return _health()
     waits = [FailedCheck(check="start", message="the service is starting")]
@@ -82,9 +82,9 @@ def startup(view: ServiceView) -> Health:
 
 
 def readiness(view: ServiceView, now_ms: int) -> Health:
-    """The service has started and is not ending; the engine is up.
+    """Passes if the service has started and is not ending, and the engine is up.
 
-    Catalogs that cannot be listed are named: the page that says why has to be within reach.
+    Catalogs that cannot be listed are only warnings: the page that shows why must stay reachable.
     """
     failed = list(startup(view).failed)
     if view.is_started and not view.engine.is_up:
@@ -106,7 +106,7 @@ def _engine(view: ServiceView) -> FailedCheck:
 
 
 def heartbeat(facts: ServiceState, scheduler: Scheduler, tables: ServedTables, now_ms: int) -> None:
-    """Write down the beats of the loop, the slots and the jobs: when, and after how long stale."""
+    """Record the heartbeats of the loop, the slots and the jobs, each with its stale age."""
     facts.beats["dispatcher"] = (now_ms, LOOP_STALE_MS)
     facts.beats["slots"] = (
         scheduler.engine.all_hung_since_ms(scheduler.slots, now_ms),

@@ -37,16 +37,16 @@ from compactord.service.view import CatalogView, TableView, excluded_view
 from compactord.table.request import CompactRequest
 
 _log = structlog.get_logger()
-# A listing that takes longer is told of, once for each such time; it goes on.
+# A listing that takes longer is reported every time this much passes; it continues.
 OVERDUE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One catalog's tables, which `open` opens.
+    """One catalog's tables; `open` opens them.
 
-    Not `is_listed`: nothing is known to be gone; `error` says why. Nor is anything of the
-    `unreadable` databases, of which `error` speaks while others were listed.
+    If not `is_listed`, no table counts as dropped, and `error` is the reason. The same holds for
+    tables of `unreadable` databases; then `error` names these.
     """
 
     catalog: str
@@ -61,19 +61,19 @@ class Listing:
 
 @dataclass(slots=True, kw_only=True)
 class _UnderWay:
-    """A listing: its thread, when it began, and when it was last told that it has not ended."""
+    """A running listing: its thread, its start, and when it was last reported as overdue."""
 
     thread: threading.Thread
     since_ms: int
-    told_ms: int
+    reported_ms: int
 
 
 @dataclass(slots=True, kw_only=True)
 class Discovery:
-    """Lists each catalog in a thread of its own, so that one that is silent delays no other.
+    """Lists each catalog in a thread of its own: one that hangs does not delay the rest.
 
-    Used by the loop alone. `post` is called in a catalog's thread once its listing has ended;
-    `ended` has to follow. `loaded` may be called by any thread. Times are steady.
+    Only the loop uses it. A catalog's thread calls `post` once its listing has ended; `ended` must
+    follow. `loaded` is thread-safe. Times are steady.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -83,32 +83,32 @@ class Discovery:
     _under_way: dict[str, _UnderWay] = field(default_factory=dict, init=False)
 
     def begin(self, *names: str) -> None:
-        """List these catalogs, without names all, as far as their last listings have ended."""
+        """List these catalogs, or all if none is named; skips catalogs still being listed."""
         now_ms = self.clock.steady_ms()
         for name in names or self.catalogs:
             if name in self._under_way:
                 continue
             catalog = self.catalogs[name]
-            # Nothing waits for it at the end of the process: a listing changes nothing.
+            # A listing changes nothing, so the end of the process need not wait for it.
             thread = threading.Thread(
                 target=self._list, args=(name, catalog), name=f"listing-{name}", daemon=True
             )
-            self._under_way[name] = _UnderWay(thread=thread, since_ms=now_ms, told_ms=now_ms)
+            self._under_way[name] = _UnderWay(thread=thread, since_ms=now_ms, reported_ms=now_ms)
             thread.start()
 
     def ended(self, name: str) -> None:
-        """The listing of this catalog was posted."""
+        """Allow the next listing of this catalog: its last one was posted."""
         del self._under_way[name]
 
     def overdue(self, now_ms: int) -> Iterator[tuple[str, int]]:
-        """Catalogs whose listing has not ended for another minute, and for how many seconds."""
+        """Catalogs whose listing runs for another minute, and for how many seconds in all."""
         for name, listing in self._under_way.items():
-            if now_ms - listing.told_ms >= OVERDUE_MS:
-                listing.told_ms = now_ms
+            if now_ms - listing.reported_ms >= OVERDUE_MS:
+                listing.reported_ms = now_ms
                 yield name, (now_ms - listing.since_ms) // 1000
 
     def close(self, seconds_max: float) -> bool:
-        """Whether all listings have ended in time."""
+        """Wait for listings; returns whether all ended in time."""
         deadline_s = self.clock.monotonic_s() + seconds_max
         threads = [listing.thread for listing in self._under_way.values()]
         for thread in threads:
@@ -122,7 +122,7 @@ class Discovery:
 def list_catalog(
     name: str, catalog: Catalog, loaded: Callable[[], LoadedConfig], clock: Clock
 ) -> Listing:
-    """List one catalog, whatever happens, by the patterns in effect when it has answered."""
+    """List one catalog by the patterns in effect when it has answered; never raises."""
     start_s = clock.monotonic_s()
     listed = TableList(tables=(), unreadable={})
     error = ""
@@ -164,7 +164,7 @@ def _with_branches(
     catalog: Catalog,
     unreadable: dict[str, CompactordError],
 ) -> Iterator[TableRef]:
-    """The tables, each followed by those of its branches that are asked for.
+    """The tables, each followed by its configured branches.
 
     Adds the databases of tables whose branches cannot be listed to `unreadable`.
     """
@@ -179,9 +179,9 @@ def _with_branches(
 def branches_of(
     ref: TableRef, config: ServiceConfig, name: str, catalog: Catalog
 ) -> tuple[TableRef, ...]:
-    """The branches of a table, main excepted, that its rules ask for: listed only if they do.
+    """The branches of a table that its rules select, without main; listed only if rules select any.
 
-    None of a table that patterns exclude. `name` is the catalog's. Raises what `Catalog.open` and
+    Empty for a table that patterns exclude. `name` is the catalog's. Raises what `Catalog.open` and
     listing raise.
     """
     table = TableName(name, ref.database, ref.name)
@@ -189,21 +189,21 @@ def branches_of(
     if not policy.asks_for_branches or excluding_key(config.discovery, table) is not None:
         return ()
     found = branch_names(catalog.open(ref).storage, ref.location)
-    # With a $ it could not be told from a system table.
+    # A branch name with a $ would look like a system table.
     return tuple(branch_of(ref, each) for each in found if policy.takes(each) and "$" not in each)
 
 
 _LEAST_INTERVAL_MS = 100
-# The time between polls of a quiet table doubles no more often.
+# How often the time between polls of a quiet table doubles at most.
 _DOUBLED_MAX = 30
 
 
 class TableRegistry:
-    """Used by the loop alone. `specs` is what cycles read; `catalogs` is what listings found.
+    """The served tables. Only the loop uses it. Cycles read `specs`; listings fill `catalogs`.
 
-    `excluded` are the tables that patterns exclude; those that are excluded because their writers
-    compact them are among the scheduler's. `unmatched` are patterns that match no table, by their
-    keys, as they are shown.
+    `excluded` are the tables that patterns exclude; the scheduler has the tables that are excluded
+    because their writers compact them. `unmatched` are patterns that match no table, by their keys,
+    as shown to operators.
     """
 
     def __init__(
@@ -223,9 +223,9 @@ class TableRegistry:
         }
         self.excluded: dict[TableName, TableView] = {}
         self.unmatched: dict[str, str] = {}
-        # Catalogs of which all tables are known.
+        # Catalogs that were listed completely.
         self._listed: set[str] = set()
-        # Tables that leave since they were dropped, and others made under their names.
+        # Names of dropped tables that still leave while new tables have the same names.
         self._replaced: set[TableName] = set()
         self._loaded = loaded
         self._scheduler = scheduler
@@ -234,14 +234,14 @@ class TableRegistry:
         self._clock = clock
 
     def listed(self, listing: Listing) -> None:
-        """Serve the tables found, and no longer those that are gone; without a listing none is."""
+        """Serve the tables found and drop the missing ones; drops none if the listing failed."""
         self._note(listing)
         if not listing.is_listed:
             return
         tables = self._scheduler.tables
         for name, ref in listing.found.items():
             if name in tables and tables[name].ref != ref:
-                # What is known of the old one is not true of it: it is served once that has left.
+                # The old table's state does not apply: the new one is served once the old has left.
                 self._replaced.add(name)
                 self._leave(name)
                 continue
@@ -269,32 +269,32 @@ class TableRegistry:
         self._judge_patterns()
 
     def _leave(self, name: TableName) -> None:
-        """Serve the table no longer, once what is under way has ended."""
+        """Stop serving the table once its running work has ended."""
         if not self._scheduler.tables[name].is_leaving:
             _log.info("table_removed", **name.log_fields)
             self._scheduler.remove(name)
             self._timetable.stop_calling(str(name))
 
     def to_list_again(self) -> set[str]:
-        """Catalogs with tables to serve whose names were those of others until now."""
+        """Catalogs with tables to serve whose names older tables used until now."""
         left = {name for name in self._replaced if name not in self._scheduler.tables}
         self._replaced -= left
         return {name.catalog for name in left}
 
     def _judge_patterns(self) -> None:
-        """Note which patterns match no table: their authors mistook a name, or it is gone."""
+        """Record patterns that match no table: a name is misspelled, or its table was dropped."""
         served = (each.name for each in self._scheduler.tables.values() if not each.is_leaving)
         found = unmatched_patterns(self._loaded.config, {*served, *self.excluded}, self._listed)
         texts = {key: pattern_text(self._loaded, key, p) for key, p in found.items()}
         for text in texts.values():
             if text not in self.unmatched.values():
                 _log.warning("pattern_matches_nothing", pattern=text)
-        # The same object: views are made from it.
+        # Keep the same object: views are made from it.
         self.unmatched.clear()
         self.unmatched.update(texts)
 
     def _exclude(self, listing: Listing) -> None:
-        """Take in which tables patterns exclude; of databases that were not listed nothing is."""
+        """Update the tables that patterns exclude; databases that were not listed keep theirs."""
         for name, excluded in listing.excluded.items():
             known = self.excluded.get(name)
             if known is None or known.why != excluded.why:
@@ -307,8 +307,8 @@ class TableRegistry:
         self.excluded = {**kept, **listing.excluded}
 
     def overdue(self, catalog: str, seconds: int) -> None:
-        """A catalog's listing has not ended for so long; until it does it counts as failing."""
-        self._failed(catalog, f"it has not answered for {seconds} s; its listing goes on")
+        """Count a catalog as failing until its overdue listing ends."""
+        self._failed(catalog, f"it has not answered for {seconds} s; its listing continues")
 
     def _note(self, listing: Listing) -> None:
         name, known = listing.catalog, self.catalogs[listing.catalog]
@@ -324,18 +324,18 @@ class TableRegistry:
         _log.warning("discovery_failed", catalog=name, error=error)
 
     def polled(self, scheduled: ScheduledTable) -> None:
-        """A cycle has ended: what it read may exclude the table, or change when it is polled."""
+        """Apply what an ended cycle read: it may exclude the table or change its interval."""
         scheduled.count_quiet_poll()
         self._judge(scheduled)
 
     def _judge(self, scheduled: ScheduledTable) -> None:
-        """Set what the configuration says of a table of which more is known, or which is new."""
-        self._leave_alone(scheduled)
+        """Apply the configuration to a table that is new or was read again."""
+        self._note_policy(scheduled)
         if not scheduled.is_leaving:
             self._set_interval(scheduled)
 
-    def _leave_alone(self, scheduled: ScheduledTable) -> None:
-        """Note whether the configuration says to leave the table alone, and why."""
+    def _note_policy(self, scheduled: ScheduledTable) -> None:
+        """Record whether the configuration excludes or pauses the table, and why."""
         policy, info, name = scheduled.policy, scheduled.info, scheduled.name
         scheduled.is_excluded = policy.only_write_only and info is not None and not info.write_only
         event, why = "", ""
@@ -364,16 +364,16 @@ class TableRegistry:
         self._judge_patterns()
 
     def _set_interval(self, scheduled: ScheduledTable) -> None:
-        """Set how often a table is polled: as configured, else as its own options say.
+        """Set how often a table is polled: as configured, or by the table's own options.
 
-        Each poll that finds nothing new doubles the time, up to `max_quiet_interval`.
+        Each poll without news doubles the time, up to `max_quiet_interval`.
         """
         interval_ms = scheduled.policy.discovery_interval_ms
         if interval_ms is None:
             planned = scheduled.planned
             interval_ms = planned.discovery_interval_ms if planned else DISCOVERY_INTERVAL_MS
         if scheduled.is_excluded:
-            # Polled only to see whether its writers still compact.
+            # Polled only to check whether its writers still compact.
             interval_ms = max(interval_ms, self._loaded.config.discovery.catalog_list_interval_ms)
         interval_ms = max(_LEAST_INTERVAL_MS, interval_ms)
         longest_ms = max(interval_ms, scheduled.policy.max_quiet_interval_ms or 0)

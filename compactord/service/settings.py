@@ -1,6 +1,6 @@
 """The settings in effect: reloads, periodic events, the engine's capacity.
 
-APScheduler, which only posts events to the loop's queue.
+APScheduler keeps the timetable; it only posts events to the loop's queue.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _log = structlog.get_logger()
 
 
 class Settings:
-    """Used by the loop alone, but for `loaded` and `read_again`: any thread may ask for these.
+    """The configuration and its reloads. Only the loop uses it, except `loaded` and `read_again`.
 
-    `read` raises `UsageError` for a configuration that cannot be used.
+    These two are thread-safe. `read` raises `UsageError` for an invalid configuration.
     """
 
     def __init__(
@@ -61,30 +61,32 @@ class Settings:
         except CompactordError as error:
             return error
 
-    def take_in(self, result: LoadedConfig | CompactordError, *, asked: bool, now_ms: int) -> bool:
+    def take_in(
+        self, result: LoadedConfig | CompactordError, *, is_requested: bool, now_ms: int
+    ) -> bool:
         """Apply a configuration; returns whether it is now in effect: valid, and new or requested.
 
         Only values that can change at run time are applied; others take effect after a restart.
         """
         if isinstance(result, CompactordError):
-            if self.view.error != str(result) or asked:
+            if self.view.error != str(result) or is_requested:
                 _log.error("config_reload_failed", path=self.loaded.path, error=str(result))
             self.view = replace(self.view, last_reload_successful=False, error=str(result))
             return False
         self.view = replace(self.view, last_reload_successful=True, error="")
-        if result.digest == self.loaded.digest and not asked:
+        if result.digest == self.loaded.digest and not is_requested:
             return False
         old = self.config
         required = cold_differences(old, result.config)
-        # Options of catalogs whose references have other values now. Credentials are not among
-        # them: they are read again once they are refused.
+        # Catalog options whose references have new values. Credentials are exempt: they are read
+        # again once a server refuses them.
         before = self.loaded.late
         others = (key for key, value in result.late.items() if before.get(key, value) != value)
         required += tuple(key for key in others if key not in required)
         self.view = replace(self.view, last_reload_success_ms=now_ms, restart_required=required)
         keep = {"service": old.service, "spark": old.spark, "catalogs": old.catalogs}
         config = result.config.model_copy(update=keep)
-        # Catalogs have the values that they were opened with.
+        # Catalogs keep the values that they were opened with.
         self.loaded = replace(result, config=config, late=self.loaded.late)
         if self.config.log != old.log:
             self._apply_logs(self.loaded)
@@ -94,7 +96,7 @@ class Settings:
         return True
 
 
-# Names of one interval share this many instants: one call for each name would cost too much.
+# Names of one interval share this many instants: a call for each name would cost too much.
 _SLOT_MS = 500
 _SLOTS_MAX = 60
 
@@ -106,13 +108,13 @@ _Call = Callable[[], None]
 class Timetable:
     """Posts functions at intervals, from a thread of its own.
 
-    Names of the same interval are spread over it, so that many tables are not all due at once.
-    Those due together are posted as one event: to wake the loop for each costs more than a poll.
+    Names of the same interval are spread over it, so tables are not all due at once. Names due
+    together are posted as one event: waking the loop for each costs more than a poll.
     """
 
     def __init__(self, post: Callable[[_Call], None]) -> None:
         self._post = post
-        # Posting takes no time, so no pool is needed; runs that were missed become one.
+        # Posting takes no time, so no pool is needed; missed runs become one.
         self._scheduler = BackgroundScheduler(
             timezone=timezone.utc,
             executors={"default": DebugExecutor()},
@@ -126,7 +128,7 @@ class Timetable:
         self._scheduler.start()
 
     def every(self, name: str, interval_ms: int, call: _Call) -> None:
-        """Post the event from now on at this interval, which replaces any earlier one."""
+        """Post the event at this interval from now on; replaces an earlier interval."""
         slots = max(1, min(_SLOTS_MAX, interval_ms // _SLOT_MS))
         slot = crc32(name.encode(errors="surrogatepass")) % slots
         group = (interval_ms, interval_ms * slot // slots)
@@ -141,7 +143,7 @@ class Timetable:
             self._schedule(group)
 
     def stop_calling(self, name: str) -> None:
-        """Forget a name; nothing if it is not known."""
+        """Forget a name; ignores unknown names."""
         group = self._group_of.pop(name, None)
         if group is None:
             return
@@ -154,7 +156,7 @@ class Timetable:
             self._scheduler.remove_job(str(group))
 
     def clock_jumped(self) -> None:
-        """Compute all due times again: by a wall clock that was set they may be hours away."""
+        """Recompute all due times: after the wall clock was set they may be hours away."""
         for group in list(self._calls):
             self._schedule(group)
 
@@ -187,16 +189,17 @@ _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-# Share of the machine's memory for all merges together.
+# Share of the machine's memory for all merges.
 _SHARE = 0.75
 # Memory of an idle worker, in addition to its task's.
 IDLE_WORKER_BYTES = 90 << 20
 
 
 class Capacity:
-    """Used by the loop alone. Raises `UsageError` where no merge fits into the memory.
+    """The engine's slots and memory. Only the loop uses it.
 
-    `memory_budget_bytes` is for all merges together, None where executors have their own.
+    Raises `UsageError` if no merge fits into the memory. `memory_budget_bytes` is the budget of all
+    merges, or None if executors have their own memory.
     """
 
     def __init__(self, config: ServiceConfig, clock: Clock) -> None:
@@ -208,10 +211,10 @@ class Capacity:
         self._clock = clock
         self._was_up = False
         self._restarts = 0
-        # Merges that its cores can run at once; 0 while it is not up.
+        # Merges that the engine's cores can run at once; 0 while it is not up.
         self._cores = 0
         self._peak_rss_bytes = 0
-        # Seconds that slots were in use, and the time up to which they are counted.
+        # Seconds that slots were in use, and the time up to which these are counted.
         self._busy_s, self._counted_s = 0.0, clock.monotonic_s()
 
     @property
@@ -224,7 +227,7 @@ class Capacity:
         )
 
     def configure(self, limits: Limits) -> None:
-        """Set other limits; a memory limit in which no merge fits is ignored."""
+        """Set other limits; ignores a memory limit into which no merge fits."""
         self._limits = limits
         with contextlib.suppress(UsageError):
             self.memory_budget_bytes = self._budget_bytes(limits)
@@ -237,7 +240,7 @@ class Capacity:
             _log.info(event, slots=self.slots, cores=cores)
 
     def engine_failed(self, why: str) -> None:
-        """The engine is gone, or did not start."""
+        """The engine has died, or did not start."""
         if not self._was_up:
             _log.error("spark_unavailable", error=why)
         self._cores, self.error = 0, why
@@ -247,13 +250,13 @@ class Capacity:
             self._peak_rss_bytes = max(self._peak_rss_bytes, outcome.stats.peak_rss_bytes)
 
     def count_busy(self, running: int) -> None:
-        """Count the slots in use since the last call; `running` subcompactions ran meanwhile."""
+        """Add the slot time since the last call, while `running` subcompactions ran."""
         now_s = self._clock.monotonic_s()
         self._busy_s += (now_s - self._counted_s) * running
         self._counted_s = now_s
 
     def view(self, running: int, hung: int) -> EngineView:
-        """`hung` subcompactions did not answer in time: their slots are lost for now."""
+        """The view; `hung` subcompactions did not answer in time: their slots are lost for now."""
         one_merge = self.task_memory_bytes + IDLE_WORKER_BYTES
         budget = self.memory_budget_bytes
         return EngineView(
@@ -275,10 +278,10 @@ class Capacity:
 
 
 def memory_budget_bytes(limits: Limits, task_memory_bytes: int, master: str | None) -> int | None:
-    """The memory that all merges may use together; None where compactord sets no limit.
+    """The memory that all merges may use together, or None if compactord sets no limit.
 
-    On a cluster executors have memory of their own: without `limits.memory` their cores alone
-    decide. Raises UsageError when the budget is not enough for one merge.
+    On a cluster executors have memory of their own: without `limits.memory`, only their cores
+    limit merges. Raises `UsageError` if the budget is not enough for one merge.
     """
     budget = limits.memory_bytes
     origin = "limits.memory"
@@ -298,7 +301,7 @@ def memory_budget_bytes(limits: Limits, task_memory_bytes: int, master: str | No
 def slots_for(
     capacity: int, limits: Limits, budget_bytes: int | None, task_memory_bytes: int
 ) -> int:
-    """Merges at once: what the engine, the configuration and the memory all allow; at least 1."""
+    """Merges at once: the smallest limit of engine, configuration and memory; at least 1."""
     by_memory = capacity
     if budget_bytes is not None:
         by_memory = budget_bytes // (task_memory_bytes + IDLE_WORKER_BYTES)
@@ -306,7 +309,7 @@ def slots_for(
 
 
 def _machine_bytes() -> int:
-    """The machine's memory, or the container's when that has less."""
+    """The memory of the machine, or of the container if it has less."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for path in _CGROUP_LIMITS:
         try:

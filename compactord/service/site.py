@@ -1,6 +1,6 @@
-"""The routes of the HTTP server, and the JSON under `/v1`. Everything is answered from memory.
+"""The routes of the HTTP server, and the JSON under `/v1`.
 
-Everything is answered from memory and changes nothing.
+All answers come from memory, and no request changes anything.
 
 /metrics                        Prometheus: text or OpenMetrics
 /livez /readyz /startupz        probes; /healthz is /readyz
@@ -10,7 +10,7 @@ Everything is answered from memory and changes nothing.
 /v1/buckets/top?n=20            the buckets with the most sorted runs
 /v1/plan?table=c.d.t            what would be compacted now, and why
 /config                         the configuration in effect, secrets redacted
-/ and all others                the page, one for each table, and the runbooks
+/ and all other paths           the page, one for each table, and the runbooks
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def tables(view: ServiceView) -> Json:
 
 
 def top_buckets(view: ServiceView, count: int) -> Json:
-    """The `count` buckets with the most sorted runs; at most those that the view names."""
+    """The `count` buckets with the most sorted runs; at most as many as the view names."""
     return {"now_ms": view.now_ms, "buckets": plain(view.top_buckets[:count])}
 
 
 def plan(detail: TableDetail) -> Json:
-    """What would be picked now in the table's worst buckets, and why or why not."""
+    """The picks in the table's worst buckets if it were planned now, and why or why not."""
     shown = ("partition", "bucket", "sorted_runs", "files", "size_bytes", "plan")
     return {
         "name": plain(detail.view.name),
@@ -49,7 +49,7 @@ def plan(detail: TableDetail) -> Json:
 
 
 def find_table(status: StatusSource, text: str) -> TableDetail | None:
-    """The table called `catalog.database.table`; parts of a name may hold dots themselves."""
+    """The table named `catalog.database.table`; parts of a name may contain dots."""
     names = (table.name for table in status.view().tables)
     found = next((name for name in names if str(name) == text), None)
     return None if found is None else status.detail(found)
@@ -57,7 +57,7 @@ def find_table(status: StatusSource, text: str) -> TableDetail | None:
 
 Page = Callable[[str, Mapping[str, str]], PageResponse | None]
 
-# What orchestrators ask: answered at once, whatever else is asked for.
+# Paths of orchestrators: answered at once, even under load.
 PROBES = frozenset({"/livez", "/readyz", "/healthz", "/startupz"})
 TOP_BUCKETS = 20
 TOP_BUCKETS_MAX = 1000
@@ -66,7 +66,7 @@ _ECHO_MAX = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Answers requests; any number of threads may ask. `page` answers None for unknown paths."""
+    """Answers requests. Thread-safe. `page` returns None for unknown paths."""
 
     status: StatusSource
     metrics: Metrics
@@ -115,7 +115,7 @@ class Site:
 
 def _count(query: Mapping[str, str]) -> int:
     text = query.get("n", str(TOP_BUCKETS))
-    # isdigit alone would accept digits of other scripts, which int() reads.
+    # Without isascii, isdigit accepts digits of other scripts, which int() reads.
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise BadRequest(f"n must be a number from 0 to {TOP_BUCKETS_MAX}, not {text[:40]!r}")
     return min(int(text), TOP_BUCKETS_MAX)
@@ -134,4 +134,4 @@ def _no_table(text: str) -> PageResponse:
 
 
 def _unknown(path: str) -> PageResponse:
-    return error_response(HTTPStatus.NOT_FOUND, f"nothing is served at {path[:_ECHO_MAX]}")
+    return error_response(HTTPStatus.NOT_FOUND, f"no page or endpoint at {path[:_ECHO_MAX]}")

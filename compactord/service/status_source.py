@@ -1,6 +1,6 @@
 """Makes the view of the service from the loop's state.
 
-Here steady time, which the loop uses, becomes the wall clock's time, which people and metrics use.
+Converts the loop's steady time to wall-clock time, which operators and metrics use.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ class ServiceState:
     engine: EngineView
     is_started: bool = False
     catalogs: dict[str, CatalogView] = field(default_factory=dict)
-    # Of catalogs whose store or server does not answer: since when.
+    # By catalog: since when its store or server has not answered.
     silent_since_ms: dict[str, int] = field(default_factory=dict)
     # Patterns that match no table, by their keys.
     unmatched: dict[str, str] = field(default_factory=dict)
-    # For each loop: its last heartbeat, and the age in ms at which it counts as stalled.
+    # By loop: its last heartbeat, and the age in ms at which it counts as stalled.
     beats: dict[str, tuple[int, int]] = field(default_factory=dict)
-    # Jobs that have taken too long to be at work, by what they do.
+    # Jobs that probably hang, by their work.
     hung_jobs: dict[str, int] = field(default_factory=dict)
     overruns: Counter[str] = field(default_factory=Counter)
 
 
 class StatusKeeper:
-    """Makes views of all tables; reuses those of tables that have not changed."""
+    """Makes views of all tables; reuses the views of unchanged tables."""
 
     def __init__(self, scheduler: Scheduler, top_n: int) -> None:
         self.top_n = top_n
         self._scheduler = scheduler
         self._wall = scheduler.wall
-        # Cached by (index at which the table was added, its version, lead of the wall clock): a
-        # name may come back as another table.
+        # Cached by (index at which the table was added, its version, lead of the wall clock): a new
+        # table may reuse a name.
         self._tables: dict[TableName, tuple[tuple[int, int, int], TableView]] = {}
         self._top: tuple[BucketView, ...] = ()
         self._top_of: tuple[int, tuple[int, ...], int] = (0, (), 0)
@@ -79,13 +79,13 @@ class StatusKeeper:
     ) -> ServiceView:
         """The whole view.
 
-        `excluded` are the tables that are not the scheduler's, because a pattern excludes them.
+        `excluded` are tables that the scheduler does not have, because a pattern excludes them.
         """
         scheduler, wall = self._scheduler, self._wall
         scheduled_tables = scheduler.tables.values()
         tables = (
             *(self._table(scheduled, now_ms) for scheduled in scheduled_tables),
-            # What runs of a table that was excluded just now is still shown.
+            # Running work of a table that was just excluded is still shown.
             *(table for name, table in excluded.items() if name not in scheduler.tables),
         )
         if len(self._tables) > 2 * len(scheduler.tables) + 100:
@@ -127,7 +127,7 @@ class StatusKeeper:
         )
 
     def _top_buckets(self, tables: Sequence[ScheduledTable]) -> tuple[BucketView, ...]:
-        """They change only with plans and with the set of tables worked on."""
+        """The worst buckets; they change only with plans and with the set of managed tables."""
         version_of = (self._scheduler.plans, tuple(table.index for table in tables), self.top_n)
         if version_of != self._top_of:
             self._top, self._top_of = top_buckets(tables, self.top_n), version_of
@@ -135,7 +135,7 @@ class StatusKeeper:
 
     def _table(self, scheduled: ScheduledTable, now_ms: int) -> TableView:
         known = self._tables.get(scheduled.name)
-        # Windows open and close without a new version of the table.
+        # Windows open and close without a new version of the table's state.
         version = (scheduled.index, scheduled.version, self._wall.lead_ms)
         if known is not None and known[0] == version and not scheduled.policy.windows:
             return known[1]
@@ -167,8 +167,8 @@ def _loops(facts: ServiceState, wall: WallTime) -> tuple[LoopView, ...]:
     )
 
 
-def _alone(scheduled: ScheduledTable) -> tuple[TableStatus, str] | None:
-    """Why the configuration leaves the table alone."""
+def _unmanaged(scheduled: ScheduledTable) -> tuple[TableStatus, str] | None:
+    """Why the configuration stops work on the table, or None."""
     if scheduled.is_excluded:
         return TableStatus.EXCLUDED, scheduled.unmanaged_reason
     if scheduled.policy.mode is Mode.PAUSED:
@@ -180,7 +180,7 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
     """One table."""
     planned, policy = scheduled.planned, scheduled.policy
     halt, error = _halt(scheduled, wall), scheduled.error
-    status, why = status_and_why(_alone(scheduled), halt, error)
+    status, why = status_and_why(_unmanaged(scheduled), halt, error)
     # Hides errors of excluded tables.
     if status is TableStatus.EXCLUDED:
         halt, error = None, ""
@@ -255,7 +255,7 @@ def top_buckets(tables: Iterable[ScheduledTable], count: int) -> tuple[BucketVie
 
 
 def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCompaction, ...]:
-    """Compactions from their dispatch to their end, the oldest first."""
+    """Compactions between dispatch and end, oldest first."""
     views = [
         _compaction(
             scheduled, record.pending, record.priority_class, record.queued_ms, wall, record=record
@@ -270,10 +270,10 @@ def running(tables: Iterable[ScheduledTable], wall: WallTime) -> tuple[ActiveCom
 def queued(
     scheduler: Scheduler, now_ms: int
 ) -> tuple[Mapping[TableName, Mapping[PriorityClass, int]], tuple[ActiveCompaction, ...]]:
-    """How many compactions of each table wait in each class, and the first of all.
+    """Waiting compactions: their number by table and class, and the first of all tables.
 
-    Those of paused and excluded tables do not wait, as they are left alone on purpose, nor what
-    would not begin with a slot: of halted tables, and of quarantined buckets.
+    Work of paused, excluded and halted tables and of quarantined buckets does not count: a free
+    slot would not start it.
     """
     by_table: dict[TableName, Counter[PriorityClass]] = {}
     first: list[ActiveCompaction] = []
@@ -335,9 +335,9 @@ def _halt(scheduled: ScheduledTable, wall: WallTime) -> Halt | None:
 
 
 def _backlog(scheduled: ScheduledTable, wall: WallTime) -> Backlog:
-    """What may begin by the plan, and the compactions that were in flight when it was made.
+    """Due work of the plan and the compactions in flight when it was made.
 
-    A halted table is not worked on: its due work waits for what ends the halt.
+    The due work of a halted table waits for the end of the halt.
     """
     planned = Backlog()
     if scheduled.planned is not None and scheduled.halt is None:

@@ -1,8 +1,8 @@
 """The metrics of a table: names, meanings, the tables that have them, the source of each value.
 
-A table with 100,000 buckets has as many series as one with a single bucket. From a closed list of
-label values, those that occurred are exposed, and from the start, with 0, those whose first
-increase an alert waits for.
+A table with 100,000 buckets has as many series as one with a single bucket. Label values come from
+closed lists and are exposed once they occur. Values whose first increase triggers an alert are
+exposed from the start, with 0.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Values(NamedTuple):
 
 
 def write_tables(tables: Sequence[TableView], *, is_openmetrics: bool) -> Iterator[str]:
-    """Metric by metric."""
+    """The text of all metrics of these tables, one metric at a time."""
     named = [(table, labels_text(_TABLE_LABELS, table.name)) for table in tables]
     concerned = {
         concerns: [pair for pair in named if concerns(pair[0])]
@@ -86,7 +86,7 @@ def _samples(metric: _Value | _Values, named: Sequence[tuple[TableView, str]]) -
 
 
 def _is_included(table: TableView) -> bool:
-    """Excluded tables have their state alone: there may be many."""
+    """Excluded tables have only their state: there may be many."""
     return table.status is not TableStatus.EXCLUDED
 
 
@@ -114,12 +114,12 @@ def _info(table: TableView) -> Iterator[Labelled]:
 
 
 def _last_success(table: TableView) -> Iterator[Labelled]:
-    # Expiry does not count: it would hide that no compaction succeeds.
+    # Expiry does not count: its success would hide that no compaction succeeds.
     kinds = [kind for kind in table.last_success_ms if kind is not WorkKind.EXPIRE]
     for kind in kinds:
         yield (kind.value,), table.last_success_ms[kind] / 1000
     if not kinds:
-        # An alert must also fire for a table on which nothing ever succeeds.
+        # An alert must also fire for a table without any success.
         yield (table.info.usual_kind.value,), table.first_poll_ms / 1000
 
 
@@ -140,13 +140,13 @@ def _commits(table: TableView) -> Iterator[Labelled]:
 
 
 def _lost_commits(table: TableView) -> Iterator[Labelled]:
-    # From the start: an alert on an increase does not see a series that begins with 1.
+    # Exposed from the start: an alert on an increase does not see a series that begins with 1.
     yield (LossOutcome.HEALED.value,), table.counters.lost_commits_healed
     yield (LossOutcome.HALTED.value,), table.counters.lost_commits_halted
 
 
 def _of(concerns: _Test, *rows: tuple[str, str] | tuple[str, str, str]) -> Iterator[_Value]:
-    """Metrics by path to the value (`reader`), meaning, and name if it is not the field's."""
+    """Metrics from rows: path to the value (`reader`), meaning, name if not the field's."""
     for path, meaning, *other in rows:
         owner, _, field = path.rpartition(".")
         own = f"{field}_total" if owner == "counters" else f"table_{field}"
@@ -164,19 +164,19 @@ def _values(
     return _Values(family(name, meaning, *_TABLE_LABELS, *labels.split()), concerns, read)
 
 
-_DUE = "Due and not committed, running work included, what is halted or quarantined not: "
+_DUE = "Due and not committed, with running work, without halted or quarantined work: "
 METRICS: tuple[_Value | _Values, ...] = (
     _values(
         "table_state",
-        "1; what is done about the table: active, paused, halted, unsupported, excluded or "
-        "error. /v1/tables, the page and the log say why. Excluded tables have only this.",
+        "1; the state of the table: active, paused, halted, unsupported, excluded or error. "
+        "/v1/tables, the page and the log give the reason. Excluded tables have only this metric.",
         "state",
         lambda _: True,
         lambda t: [((t.status.value,), 1)],
     ),
     _values(
         "table_info",
-        "1; what kind of table it is and its priority from 0 to 100.",
+        "1; the kind of the table and its priority from 0 to 100.",
         "bucket_mode merge_engine changelog_producer write_only priority_class",
         lambda t: _is_included(t) and bool(t.info.kind),
         _info,
@@ -192,26 +192,26 @@ METRICS: tuple[_Value | _Values, ...] = (
         _is_included,
         (
             "max_backlog_age_ms",
-            "How old due work may become, as configured.",
+            "Configured maximum age of due work.",
             "table_max_backlog_age_seconds",
         ),
         (
             "discovery_interval_ms",
-            "Time between polls in effect.",
+            "Current time between polls.",
             "table_discovery_interval_seconds",
         ),
         ("window_open", "1 while its schedule lets work start."),
         (
             "consecutive_failures",
-            "Failures since the last success, or since nothing was left to do.",
+            "Failures since the last success, or since no work was left.",
         ),
     ),
     *_of(
         lambda t: _is_included(t) and t.max_freshness_lag_ms > 0,
         (
             "max_freshness_lag_ms",
-            "How long rows may wait for the compaction before which readers do not see them, as "
-            "configured; not there where it is not bounded.",
+            "Configured maximum time that rows wait for the compaction that makes them visible "
+            "to readers; absent without a maximum.",
             "table_max_freshness_lag_seconds",
         ),
     ),
@@ -219,9 +219,9 @@ METRICS: tuple[_Value | _Values, ...] = (
         lambda t: _is_polled(t) and t.info.readers_wait,
         (
             "shape.waiting_since_ms",
-            "Since when the oldest row waits for the compaction before which readers do not see "
-            "it: the time of the snapshot that added it, or where that was not seen the creation "
-            "of its file; 0 while none waits. Only of tables whose readers wait.",
+            "Since when the oldest row waits for the compaction that makes it visible to readers: "
+            "the time of the snapshot that added it, or the creation of its file if that snapshot "
+            "is unknown; 0 while none waits. Only for tables whose readers wait.",
             "table_waiting_since_timestamp_seconds",
         ),
     ),
@@ -229,20 +229,20 @@ METRICS: tuple[_Value | _Values, ...] = (
         lambda t: _is_included(t) and t.quarantined_count > 0,
         (
             "quarantined_count",
-            "Buckets left alone after failures, or because their files are damaged; not there "
-            "while there are none.",
+            "Buckets skipped after failures, or because their files are damaged; absent while "
+            "there are none.",
             "table_quarantined_buckets",
         ),
     ),
     *_of(
         lambda t: _is_polled(t) and t.shape.deleted_rows_ratio_max > 0,
-        ("shape.deleted_rows_ratio_max", "Deleted rows against all, worst bucket, if any are."),
+        ("shape.deleted_rows_ratio_max", "Share of deleted rows, worst bucket, if there are any."),
     ),
     *_of(
         _is_served,
         (
             "last_poll_ms",
-            "Last poll that succeeded, 0 for none; of tables that are neither paused nor halted.",
+            "Last poll that succeeded, 0 for none; only for tables neither paused nor halted.",
             "table_last_poll_timestamp_seconds",
         ),
     ),
@@ -254,31 +254,31 @@ METRICS: tuple[_Value | _Values, ...] = (
         ("shape.level0_files_avg", "Level-0 files per bucket."),
         (
             "shape.size_amplification_max",
-            "All runs but the oldest, against the oldest, in the worst bucket.",
+            "Size of all runs except the oldest, relative to the oldest, in the worst bucket.",
             "table_size_amplification_ratio_max",
         ),
         (
             "info.compaction_trigger",
-            "Sorted runs from which a bucket is compacted.",
+            "Number of sorted runs from which a bucket is compacted.",
             "table_compaction_trigger_runs",
         ),
         (
             "info.stop_trigger",
-            "Sorted runs beyond which Paimon stops writers that compact themselves; where the "
-            "table has none, alerts.stop_trigger_fallback above the compaction trigger.",
+            "Number of sorted runs beyond which Paimon stops writers that compact themselves; if "
+            "the table sets none, alerts.stop_trigger_fallback above the compaction trigger.",
             "table_stop_trigger_runs",
         ),
         (
             "shape.last_full_compaction_ms",
-            "Last full compaction of the bucket where it is longest ago, as its files tell it; "
+            "Last full compaction of the bucket where it is longest ago, by its files' times; "
             "0 while a bucket never had one.",
             "table_last_full_compaction_timestamp_seconds",
         ),
     ),
     _values(
         "table_buckets_by_run_state",
-        "Buckets whose sorted runs are below the trigger (idle), from it on (due), from "
-        "one below the stop trigger to it (near_stop), above it (over_stop).",
+        "Buckets by their sorted runs: below the trigger (idle), from the trigger on (due), at or "
+        "one below the stop trigger (near_stop), above it (over_stop).",
         "run_state",
         _has_runs,
         lambda t: [((band.value,), t.shape.buckets_by_run_state.get(band, 0)) for band in RunState],
@@ -307,7 +307,7 @@ METRICS: tuple[_Value | _Values, ...] = (
         ("shape.bucket_size_bytes_max", "Size of the largest bucket."),
         ("shape.bucket_size_bytes_avg", "Size per bucket."),
         ("shape.snapshots", "Retained snapshots."),
-        ("shape.snapshot_id", "Newest snapshot that was seen.", "table_latest_snapshot_id"),
+        ("shape.snapshot_id", "Newest snapshot that was read.", "table_latest_snapshot_id"),
         ("planned_snapshot_id", "Snapshot of the last plan."),
         ("last_commit_snapshot_id", "Last snapshot of compactord, 0 for none known."),
         ("backlog.tasks", _DUE + "compactions.", "table_backlog_tasks"),
@@ -344,22 +344,22 @@ METRICS: tuple[_Value | _Values, ...] = (
     _values("commits_total", "Commits by how they ended.", "result", _is_polled, _commits),
     _values(
         "commit_conflicts_total",
-        "What commits met; a snapshot_race is retried, the others discard work.",
+        "Conflicts of commits; a snapshot_race is retried, all other conflicts discard work.",
         "conflict",
         _is_polled,
         lambda t: [((each.value,), n) for each, n in t.counters.conflicts.items()],
     ),
     _values(
         "lost_writer_commits_total",
-        "Commits that writers lost by a late rename: healed ones were committed again, "
-        "halted ones are not in the table.",
+        "Commits that writers lost by a late rename: healed (committed again by compactord) or "
+        "halted (not in the table).",
         "outcome",
         _is_polled,
         _lost_commits,
     ),
     *_of(
         _is_polled,
-        ("counters.commit_attempts", "Attempts to commit, those included that lost a race."),
+        ("counters.commit_attempts", "Attempts to commit, including lost races."),
         (
             "counters.lost_snapshots",
             "Snapshots of this service that another writer replaced later.",
@@ -376,7 +376,7 @@ METRICS: tuple[_Value | _Values, ...] = (
             "counters.worker_cpu_seconds",
             "CPU time of workers in merges that succeeded, committed or not.",
         ),
-        ("counters.ingested_bytes", "What writers were seen to append."),
+        ("counters.ingested_bytes", "Size of the files that writers appended."),
     ),
     *_of(
         _is_expired,

@@ -1,10 +1,9 @@
 """The view of the service at one moment, with or without a running service.
 
 The loop makes one about once a second, from memory, and publishes it; readers never wait for the
-loop and never touch a store. Everything here is an immutable value with bounded size: buckets are
-summed up, only the worst are named. Times are milliseconds since the epoch, 0 where there is none;
-sizes are bytes. All times are by the wall clock as it was set when the view was made, even those
-from before it was set, so that ages are right.
+loop and never touch a store. All values are immutable and bounded in size: buckets are summed up,
+only the worst are named. Times are milliseconds since the epoch, 0 for none; sizes are bytes. All
+times, even earlier ones, follow the wall clock as set when the view was made, so ages are right.
 
 Only a service knows which tables it has halted and which buckets it has quarantined.
 """
@@ -48,10 +47,11 @@ from compactord.table.status import (
 
 
 class TableStatus(enum.Enum):
-    """What the service does about a table, or why it does nothing.
+    """The state of a table in the service.
 
-    `paused` and `excluded` by the configuration (excluded by a pattern, or not write-only), refused
-    as `unsupported`, `halted` after failures; `error`: it is tried again soon.
+    The configuration pauses or excludes a table (by a pattern, or because it is not write-only).
+    `unsupported` tables are refused, `halted` ones failed. After an `error` the service retries
+    soon.
     """
 
     ACTIVE = "active"
@@ -63,28 +63,28 @@ class TableStatus(enum.Enum):
 
 
 def status_and_why(
-    alone: tuple[TableStatus, str] | None, halt: Halt | None, error: str
+    unmanaged: tuple[TableStatus, str] | None, halt: Halt | None, error: str
 ) -> tuple[TableStatus, str]:
     """A table's status and the reason for it, empty for active tables.
 
-    `alone` is why the configuration leaves it alone: excluded, which comes before all, or paused,
-    which comes after failures. `error` is that of the last attempt.
+    `unmanaged` is why the configuration stops work on it: excluded, which outranks all, or paused,
+    which ranks below failures. `error` is the last attempt's.
     """
-    if alone is not None and alone[0] is TableStatus.EXCLUDED:
-        return alone
+    if unmanaged is not None and unmanaged[0] is TableStatus.EXCLUDED:
+        return unmanaged
     if halt is not None:
         refused = halt.reason is HaltReason.UNSUPPORTED_FEATURE
         return TableStatus.UNSUPPORTED if refused else TableStatus.HALTED, halt.message
     if error:
         return TableStatus.ERROR, error
-    return alone or (TableStatus.ACTIVE, "")
+    return unmanaged or (TableStatus.ACTIVE, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedBucket:
-    """A bucket quarantined after failures, tried again at `until_ms`.
+    """A bucket quarantined after failures, retried at `until_ms`.
 
-    0: its files are damaged, and it is tried again when they change.
+    `until_ms` is 0 if its files are damaged; then it is retried when they change.
     """
 
     partition: str
@@ -98,8 +98,8 @@ class QuarantinedBucket:
 class MaintenanceView:
     """The rounds of one kind for a table, since the service started.
 
-    Times are of the last one's begin, and of the last end without an error, 0 for none. `counts`
-    say what they came to, by the names of counters.
+    Times are the last start and the last end without an error, 0 for none. `counts` are the totals
+    of all rounds, by the names of counters.
     """
 
     began_ms: int = 0
@@ -109,12 +109,12 @@ class MaintenanceView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableView:
-    """One table that was discovered, whether it is worked on or not.
+    """One discovered table, managed or not.
 
-    `why` is the reason for its status, empty for active tables. `first_poll_ms` 0: its files have
-    not been read, so its numbers say nothing. `last_success_ms` has the kinds of compactions that
-    succeeded. `max_freshness_lag_ms` 0: not bounded. The defaults are those of a table of which no
-    more is known.
+    `why` is the reason for its status, empty for active tables. Until `first_poll_ms` is set, its
+    files have not been read and its numbers mean nothing. `last_success_ms` has the kinds of
+    compactions that succeeded. `max_freshness_lag_ms` is 0 without a bound. The defaults describe
+    an unread table.
     """
 
     name: TableName
@@ -144,9 +144,9 @@ class TableView:
     last_success_ms: Mapping[WorkKind, int] = field(default_factory=dict)
     consecutive_failures: int = 0
     last_expire_ms: int = 0
-    # By kind, those that had a round.
+    # By kind; only kinds that had a round.
     maintenance: Mapping[str, MaintenanceView] = field(default_factory=dict)
-    # The first partitions skipped because they were rewritten lately, and how many there are.
+    # The first partitions skipped because they were rewritten recently, and the number of all.
     resting: tuple[RestingPartition, ...] = ()
     resting_count: int = 0
 
@@ -156,7 +156,7 @@ class TableView:
 
     @property
     def run_state(self) -> RunState:
-        """The band of its worst bucket."""
+        """The band of the worst bucket's run count."""
         info = self.info
         return run_state(self.shape.sorted_runs_max, info.compaction_trigger, info.stop_trigger)
 
@@ -167,17 +167,15 @@ class TableView:
 
 
 def excluded_view(name: TableName, location: str, why: str) -> TableView:
-    """A table that a pattern excludes: nothing is known of it but its name and place."""
+    """A table that a pattern excludes: only its name and location are known."""
     return TableView(name=name, location=location, status=TableStatus.EXCLUDED, why=why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveCompaction:
-    """A compaction that waits or is under way: `status` says how far it is, None: on offer.
+    """A waiting or running compaction; `status` is None while it is only offered.
 
-    `started_ms` 0: it has waited since `queued_ms`.
-
-    `compaction_id` 0: it is not decided yet.
+    `started_ms` is 0 while it waits, since `queued_ms`. `compaction_id` is 0 until it is decided.
     """
 
     compaction_id: int
@@ -199,9 +197,10 @@ class ActiveCompaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogView:
-    """One catalog's listing of tables; `error` is empty when the last one succeeded.
+    """One catalog's listing of tables; `error` is empty if the last one succeeded.
 
-    `store_silent_since_ms`: since when its store or server has not answered: its tables wait.
+    Its tables wait while `store_silent_since_ms` is set: since then its store or server has not
+    answered.
     """
 
     name: str
@@ -214,7 +213,7 @@ class CatalogView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopView:
-    """A loop's heartbeat; the loop is stale when it is older than `stale_after_ms`."""
+    """A loop's heartbeat; the loop is stale if it is older than `stale_after_ms`."""
 
     name: str
     heartbeat_ms: int
@@ -224,7 +223,7 @@ class LoopView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigView:
-    """Reloads of the configuration. `restart_required`: changed keys that need a restart."""
+    """Reloads of the configuration. `restart_required` has changed keys that need a restart."""
 
     path: str
     last_reload_successful: bool = True
@@ -235,7 +234,7 @@ class ConfigView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineView:
-    """Where merges run. Slots and memory are what it may use (`service/settings.py`).
+    """Where merges run. Slots and memory are its limits (`service/settings.py`).
 
     `lost_slots` are held by subcompactions that did not answer within their time limit.
     """
@@ -255,9 +254,9 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceView:
-    """All of it. `queue` names the first waiting ones; `queued` counts all by class.
+    """The whole view. `queue` has the first waiting compactions; `queued` counts all by class.
 
-    `now_ms` and `steady_ms` are when it was made, by the wall clock and in steady time.
+    `now_ms` and `steady_ms` are its creation by the wall clock and in steady time.
     """
 
     instance: str
@@ -279,22 +278,22 @@ class ServiceView:
     recent: tuple[EndedCompaction, ...]
     top_buckets: tuple[BucketView, ...]
     picks: Mapping[tuple[WorkKind, CompactReason], int]
-    # Cycles, dispatches, sweeps and expiries that take too long to be at work, by what they do.
+    # Cycles, dispatches, sweeps and expiries that probably hang, by their work.
     hung_jobs: Mapping[str, int]
-    # When the oldest work under way began that keeps snapshots from expiring.
+    # Start of the oldest running work that keeps snapshots from expiring.
     expiry_held_since_ms: int
     # Patterns of the configuration that match no table, each with its key and place.
     unmatched_patterns: tuple[str, ...] = ()
-    # What `queued` counts, for each table that has any.
+    # The counts of `queued` per table with waiting compactions.
     queued_by_table: Mapping[TableName, Mapping[PriorityClass, int]] = field(default_factory=dict)
 
     @property
     def is_served(self) -> bool:
-        """Whether a service made it; `top` makes views of warehouses, of tables and commits."""
+        """Whether a service made it; `top` makes views of warehouses itself, from their tables."""
         return self.started_ms > 0
 
     def reading_ms(self, steady_ms: int) -> int:
-        """The view's clock at a steady time; it runs on even when the wall clock is set."""
+        """The view's clock at a steady time; setting the wall clock does not affect it."""
         return self.now_ms + steady_ms - self.steady_ms
 
 
@@ -324,7 +323,7 @@ class TableDetail:
 
 
 def total_queued(tables: Iterable[Mapping[PriorityClass, int]]) -> Mapping[PriorityClass, int]:
-    """How many compactions of all these tables wait in each class."""
+    """The number of waiting compactions of all these tables by class."""
     total: Counter[PriorityClass] = Counter(dict.fromkeys(PriorityClass, 0))
     for counts in tables:
         total.update(counts)
@@ -332,21 +331,21 @@ def total_queued(tables: Iterable[Mapping[PriorityClass, int]]) -> Mapping[Prior
 
 
 class StatusSource(Protocol):
-    """The readers' interface; both methods answer from memory and may be called by any thread."""
+    """The readers' interface; both methods answer from memory and are thread-safe."""
 
     def view(self) -> ServiceView:
         """The newest view."""
         ...
 
     def detail(self, name: TableName) -> TableDetail | None:
-        """One table with its worst buckets, None when it is not served."""
+        """One table with its worst buckets, or None if it is not served."""
         ...
 
 
 def unmanaged_reason(
     loaded: LoadedConfig, name: TableName, branch: str, policy: TablePolicy, *, write_only: bool
 ) -> tuple[TableStatus, str] | None:
-    """Why the service does not work on a table that it could; None: it does."""
+    """Why the configuration stops work on a supported table, or None."""
     excluded = exclusion(loaded, name, branch)
     if excluded is not None:
         return TableStatus.EXCLUDED, excluded
@@ -360,7 +359,7 @@ def unmanaged_reason(
 def unread_view(
     name: TableName, ref: TableRef, table: OpenTable | None, loaded: LoadedConfig
 ) -> TableView:
-    """What is known of a table before its files are read; `table` None: not even its schema."""
+    """A table's view before its files are read; `table` is None if its schema is unknown too."""
     info = TableInfo()
     if table is not None:
         fallback = loaded.config.alerts.stop_trigger_fallback
@@ -370,17 +369,17 @@ def unread_view(
 
 def offline_view(
     read: TableView,
-    alone: tuple[TableStatus, str] | None,
+    unmanaged: tuple[TableStatus, str] | None,
     refused: Sequence[str],
     hold: Hold | None = None,
 ) -> TableView:
-    """The table with its status and the reason; `read` has what could be read, and the error.
+    """The table with its status and the reason; `read` has its readable facts and the error.
 
-    `alone` as of `unmanaged_reason`; `refused` are reasons to refuse the table, `hold` is that in
-    its folder.
+    `unmanaged` is from `unmanaged_reason`; `refused` are reasons to refuse the table, `hold` is the
+    hold in its folder.
     """
     halt = None if hold is None else halt_of_hold(hold, hold.since_ms)
     if refused:
         halt = Halt(reason=HaltReason.UNSUPPORTED_FEATURE, message="; ".join(refused))
-    status, why = status_and_why(alone, halt, read.error)
+    status, why = status_and_why(unmanaged, halt, read.error)
     return replace(read, status=status, why=why, halt=halt)

@@ -97,7 +97,7 @@ def attention_of(table: TableView, now_ms: int) -> Attention:
 
 
 def table_json(table: TableView, now_ms: int) -> dict[str, Any]:
-    """The view as `/v1` serves it, with `need` and `note`: its state and reason for people."""
+    """The view as `/v1` serves it, with `need` and `note`: its state and reason in words."""
     need, note = attention_of(table, now_ms).name.lower(), why_text(table, now_ms)
     return {**plain(table), "need": need, "note": note}
 

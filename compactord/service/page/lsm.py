@@ -1,7 +1,7 @@
 """Geometry of the drawing of a bucket's LSM tree: a row for each sorted run, the newest on top.
 
-Left is the size of the run, right its range of keys, in percent of the width. Rows continue up to
-the triggers, which are marked between them.
+The left column is the run's size, the right one its range of keys, in percent of the width. Rows
+continue up to the triggers, which are marked between them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Drawing(NamedTuple):
 
 
 def drawing_of(bucket: BucketDetail, compaction_trigger: int, stop_trigger: int) -> Drawing:
-    """The drawing of a bucket. Triggers of 0 mean that it has no sorted runs to count."""
+    """The drawing of a bucket. Triggers are 0 if the bucket has no sorted runs to count."""
     runs = bucket.runs
     total = max(bucket.sorted_runs, len(runs))
     missing = total - len(runs)

@@ -203,7 +203,7 @@ def with_work(view: ServiceView, is_shown: Callable[[TableName], bool]) -> Servi
 
 
 def _health(view: ServiceView, troubles: int) -> tuple[str, str]:
-    """The class and the text of the mark beside the title."""
+    """The class and the text of the mark next to the title."""
     if troubles:
         return "trouble", f"{troubles:,} {'needs' if troubles == 1 else 'need'} attention"
     if view.is_draining:

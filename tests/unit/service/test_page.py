@@ -333,7 +333,7 @@ def test_paused_tables_are_said_beside_all_others_that_are_well() -> None:
     found = overview(table_view(), paused)
     assert "1 paused, otherwise well" in found.text
     assert "all well" not in found.text
-    assert "nothing is due" in found.text, "a paused table has no backlog that waits"
+    assert "no work is due" in found.text, "a paused table has no backlog that waits"
     assert sum(why in row for row in found.rows) == 1
     assert "1 needs attention" in overview(paused, table_view("d.t", runs=20)).text
 

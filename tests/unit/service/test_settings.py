@@ -37,7 +37,9 @@ class Stage:
     def reads(self, text: str | UsageError = "", *, asked: bool = False) -> bool:
         """Whether what is read holds."""
         self.next = text if isinstance(text, UsageError) else load(self.folder, text)
-        return self.settings.take_in(self.settings.read_again(), asked=asked, now_ms=LATER_MS)
+        return self.settings.take_in(
+            self.settings.read_again(), is_requested=asked, now_ms=LATER_MS
+        )
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_another_address_behind_a_reference_needs_a_restart_and_no_other_key(
         ("first", ()),
     ):
         password.write_text(content)
-        assert settings.take_in(settings.read_again(), asked=True, now_ms=LATER_MS)
+        assert settings.take_in(settings.read_again(), is_requested=True, now_ms=LATER_MS)
         assert settings.view.restart_required == required
     assert "first" not in repr(settings.loaded)
 
