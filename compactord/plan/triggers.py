@@ -27,7 +27,7 @@ from compactord.text import age_text, size_text
 _LONG_SIGN, _LONG_SPAN = 1 << 63, 1 << 64
 _T = TypeVar("_T")
 
-LOOKED_UP = "rows of level 0 are to be looked up (lookup-compact)"
+LOOKED_UP = "rows of level 0 wait for lookup (lookup-compact)"
 RUN_TRIGGER = "num-sorted-run.compaction-trigger"
 INTERVAL = "compaction.optimization-interval"
 
@@ -253,7 +253,7 @@ class _ForcedLevel0(Trigger):
 
     def explain(self, runs: Sequence[SortedRun], options: CompactionOptions) -> str:
         if options.lookup is None:
-            return "level 0 is to be empty (compaction.force-up-level-0)"
+            return "level 0 must be empty (compaction.force-up-level-0)"
         return f"{LOOKED_UP}: readers wait for them"
 
 
