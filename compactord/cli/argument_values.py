@@ -1,6 +1,6 @@
-"""What the arguments of the commands for tables mean: parsed and checked.
+"""Parses and checks the arguments of the commands for tables.
 
-Errors are `UsageError`s that name the argument and say what was expected.
+Errors are `UsageError`s that name the argument and the expected value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compactord.text import size_text
 
 T = TypeVar("T")
 _ANY = range(sys.maxsize)
-# How arguments are read, and which milliseconds and bytes they may be, also in words.
+# By argument: its parser, the allowed milliseconds or bytes, and these in words.
 _AMOUNTS: Mapping[str, tuple[Callable[[str], int], range, str]] = {
     "append_wait": (duration_ms, _ANY, ""),
     "quiet_for": (duration_ms, _ANY, ""),
@@ -31,7 +31,7 @@ _AMOUNTS: Mapping[str, tuple[Callable[[str], int], range, str]] = {
     "interval": (duration_ms, range(200, 3_600_001), "200 ms to 1 h"),
     "orphan_grace": (orphan_grace_ms, _ANY, ""),
     "task_timeout": (duration_ms, _ANY[1000:], "1 s or more"),
-    # Of files whose writer is not known; clocks may differ, too.
+    # Applies to files of unknown writers, whose clocks may differ.
     "older_than": (
         duration_ms,
         _ANY[3_600_000:],
@@ -41,7 +41,7 @@ _AMOUNTS: Mapping[str, tuple[Callable[[str], int], range, str]] = {
 
 
 def engine_config(args: argparse.Namespace, config: ServiceConfig) -> ServiceConfig:
-    """The configuration, with what the arguments say of where and how it runs in its place."""
+    """The configuration with the engine arguments (where and how merges run) applied."""
     pairs_given = pairs(args.spark_conf, "--spark-conf").items()
     given = {name: resolved(value, f"--spark-conf {name}") for name, value in pairs_given}
     master = config.spark.master if args.master is None else resolved(args.master, "--master")
@@ -61,7 +61,7 @@ def engine_config(args: argparse.Namespace, config: ServiceConfig) -> ServiceCon
 
 
 def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:
-    """What an argument says, in milliseconds or bytes; `default` where it is silent.
+    """An argument in milliseconds or bytes; `default` if it was not given.
 
     Raises `UsageError` with the argument's name, as all functions here do.
     """
@@ -79,7 +79,7 @@ def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:
 
 
 def strategy_of(args: argparse.Namespace) -> Strategy:
-    """`--strategy`. Raises `UsageError` for another than there are."""
+    """`--strategy`. Raises `UsageError` for an unknown strategy."""
     try:
         return Strategy(args.strategy)
     except ValueError:
@@ -87,7 +87,7 @@ def strategy_of(args: argparse.Namespace) -> Strategy:
 
 
 def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
-    """Options of the table, by key as it was given; `check_overrides` says whether they may be."""
+    """Options of the table, by key as given; `check_overrides` validates them."""
     return pairs(args.option, "--option")
 
 
@@ -99,7 +99,7 @@ def check_overrides(args: argparse.Namespace) -> None:
 
 
 def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
-    """The requested partitions; escaped as in folder names, so that values may contain commas."""
+    """The requested partitions, escaped as in folder names: values may contain commas."""
     asked = (pairs(text.split(","), "--partition") for text in args.partition)
     return tuple(
         {unescaped(name): unescaped(value) for name, value in one.items()} for one in asked
@@ -107,7 +107,7 @@ def partitions_of(args: argparse.Namespace) -> tuple[Mapping[str, str], ...]:
 
 
 def pick_of(args: argparse.Namespace) -> PickRule | None:
-    """`--pick`. Raises `UsageError` for another than there are."""
+    """`--pick`. Raises `UsageError` for an unknown rule."""
     try:
         return None if args.pick is None else PickRule(args.pick)
     except ValueError:

@@ -1,6 +1,6 @@
-"""The arguments of the commands for tables, as they are declared.
+"""Declarations of the arguments of all commands.
 
-What is imported here is imported for `--help`, too: only what is quick to import.
+Imports only modules that load quickly: `--help` imports this one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Unknown arguments are errors of the command that got them, with its usage.
+    """Reports unknown arguments as errors of the command that got them, with its usage.
 
-    With --json, wrong arguments are also reported as a JSON object. `kinds` are those of catalogs,
-    `maintenance` those that people can run, None: not known to the parser.
+    With --json, wrong arguments are also reported as a JSON object. `kinds` are kinds of catalogs.
+    `maintenance` are the kinds that users can run, or None if the parser does not know them.
     """
 
     kinds: CatalogKinds = CATALOGS
@@ -67,12 +67,12 @@ def _argument(*names: str, **meaning: Any) -> Callable[[_Group], object]:
 
 
 def _repeated(name: str, metavar: str, help: str, **meaning: Any) -> Callable[[_Group], object]:
-    """An argument that may be given several times, which makes a list."""
+    """An argument that may be repeated; its values become a list."""
     return _argument(name, action="append", default=[], metavar=metavar, help=help, **meaning)
 
 
 bucket = _argument("--bucket", type=int, metavar="N", help="only the buckets of this number")
-dry_run = _argument("--dry-run", action="store_true", help="say what would go; change nothing")
+dry_run = _argument("--dry-run", action="store_true", help="show the work, and do nothing")
 force = _argument(
     "--force",
     action="store_true",
@@ -93,7 +93,7 @@ as_json = _argument("--json", action="store_true", help="print one JSON object")
 online = _argument(
     "--online",
     action="store_true",
-    help="also look at every catalog: is its warehouse there, may this user read it",
+    help="also check that every catalog's warehouse exists and that this user may read it",
 )
 
 
@@ -136,7 +136,7 @@ _set_values = _repeated(
 
 
 def choice(parser: Parser, *, or_service: bool = False) -> None:
-    """Which tables a command is for (`cli/select.py`)."""
+    """Adds the arguments that select tables (`cli/select.py`)."""
     _place(parser, or_service=or_service)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
@@ -154,7 +154,7 @@ def choice(parser: Parser, *, or_service: bool = False) -> None:
 
 
 def add_catalog_arguments(parser: Parser) -> None:
-    """What kind of catalog `--warehouse` is."""
+    """Adds the arguments for the kind and options of the catalog of `--warehouse`."""
     examples = [kind.example_option for kind in parser.kinds.values() if kind.example_option]
     parser.add_argument(
         "--metastore",
@@ -175,8 +175,9 @@ def add_catalog_arguments(parser: Parser) -> None:
     _repeated(
         "--allow-scheme",
         "SCHEME",
-        "a scheme of locations that the server of a REST or Hive --warehouse may name beside those "
-        "of object stores, HDFS and the warehouse: file, or one of fsspec's; may be repeated",
+        "a further scheme of locations that the server of a REST or Hive --warehouse may name "
+        "(file, or one of fsspec's); object stores, HDFS and the warehouse's own are always "
+        "allowed; may be repeated",
     )(parser)
     _repeated(
         "--catalog-option",
@@ -187,12 +188,12 @@ def add_catalog_arguments(parser: Parser) -> None:
     )(parser)
 
 
-# Of a running service, too.
+# Also for tables of a running service.
 listing = partial(choice, or_service=True)
 
 
 def one_table(parser: Parser) -> None:
-    """As `listing`, for one table that is always named."""
+    """Like `listing`, for one table that must be named."""
     parser.add_argument("table", metavar="DB.T", help="the table, with its database")
     parser.set_defaults(database=None, tables=None)
     _place(parser, or_service=True)
@@ -203,7 +204,7 @@ def _place(parser: Parser, *, or_service: bool) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     if or_service:
         where.add_argument(
-            "--url", help="ask the service that runs there, like http://HOST:9464; read no table"
+            "--url", help="query the service at this address, like http://HOST:9464; read no table"
         )
     where.add_argument(
         "--warehouse",
@@ -230,8 +231,8 @@ def plan(parser: argparse.ArgumentParser) -> None:
         "--strategy",
         default="minor",
         metavar="{minor,full}",
-        help="minor (default): compact what the table's triggers ask for; full: everything into "
-        "the highest level, or every file below the target size on an append table",
+        help="minor (default): compact by the table's triggers; full: everything into the highest "
+        "level, or every file below the target size on an append table",
     )
     partition(parser)
     parser.add_argument(
@@ -251,7 +252,7 @@ def plan(parser: argparse.ArgumentParser) -> None:
 
 def engine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "where and how it runs", "For compact; plan checks these arguments but does not use them."
+        "where and how it runs", "Used by compact; plan only validates them."
     )
     group.add_argument(
         "--master",
@@ -271,8 +272,8 @@ def engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--task-timeout",
         metavar="DURATION",
-        help="a merge that takes longer than this, and than it takes to read its files at 1 MiB/s, "
-        "is cancelled, and its bucket fails (default: --config's, else 10 min)",
+        help="cancel a merge that takes longer than this and longer than reading its files at "
+        "1 MiB/s; its bucket fails (default: --config's, else 10 min)",
     )
     grace(group)
 
@@ -292,7 +293,7 @@ def verify(parser: argparse.ArgumentParser) -> None:
         "--footers",
         default="1000",
         metavar="{N,all}",
-        help="read the footers of so many data files, picked at random (default: 1000)",
+        help="read the footers of this many data files, picked at random (default: 1000)",
     )
     parser.add_argument(
         "--pages",
@@ -307,20 +308,20 @@ def foreign(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--foreign",
         action="store_true",
-        help="also files of other programs in the table's folders that nothing names; use "
+        help="also remove unreferenced files of other programs in the table's folders; use "
         "--dry-run first",
     )
     group.add_argument(
         "--older-than",
         metavar="DURATION",
-        help="with --foreign: how long they have not changed (default: 1 d; at least 1 h); must "
+        help="with --foreign: time since a file's last change (default: 1 d; at least 1 h); must "
         "exceed the time from a writer's first file to its commit",
     )
     group.add_argument(
         "--external-paths",
         action="store_true",
-        help="with --foreign: also look below the table's data-file.external-paths; only where "
-        "no other table has data there, as nothing tells whose a file is",
+        help="with --foreign: also search the table's data-file.external-paths; only safe if no "
+        "other table has data there, as files there do not show which table they belong to",
     )
     group.add_argument(
         "--trash",
@@ -331,14 +332,14 @@ def foreign(parser: argparse.ArgumentParser) -> None:
 
 def doctor(parser: Parser) -> None:
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--warehouse", help="a warehouse to be checked, too")
+    where.add_argument("--warehouse", help="also check this warehouse")
     where.add_argument("--config", metavar="FILE", help="check for this configuration of serve")
     add_catalog_arguments(parser)
     _set_values(parser)
 
 
 def serve(parser: Parser) -> None:
-    """Where a configuration of serve is."""
+    """Adds the arguments that locate the configuration of serve."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--config", default=_DEFAULT_PATH, metavar="FILE", help=f"default: {_DEFAULT_PATH}"

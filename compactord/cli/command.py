@@ -1,4 +1,4 @@
-"""The command line: which commands there are. What carries one out is imported when it is run."""
+"""The commands of the command line. A command's module is imported only to run it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from compactord.cli.arguments import AddArguments, Parser
 from compactord.cli.examples import HELP
 from compactord.cli.running import run
 
-# Slow to import, and not needed by --help.
+# Slow to import, and --help does not need them.
 if TYPE_CHECKING:
     from compactord.cli.registries import Registries
 
 
 class _Command(NamedTuple):
-    """A command by its words: the function called like the last one of `module`, of this package.
+    """A command by its words. The last word names its function in `module` of this package.
 
-    `has_figures`: the module's `figures_of_error` says what `--json` prints beside an error.
+    If `has_figures`, the module's `figures_of_error` returns what `--json` adds to an error.
     """
 
     words: str
@@ -57,7 +57,7 @@ _COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None, registries: Registries | None = None) -> int:
-    """Run a command; the result is the exit code. Without `registries` it has the product's own."""
+    """Run a command; returns the exit code. `registries` default to the product's own."""
     return run(_parser(registries), arguments)
 
 
@@ -115,7 +115,7 @@ def _run(module: str, name: str, given: object) -> Any:
 def completion(args: argparse.Namespace) -> int:
     import shtab
 
-    # The parser of other commands does without, for the sake of their start.
+    # Parsers of other commands omit these values, to start faster.
     from compactord.cli.maintain import choices
     from compactord.cli.registries import registries_of
     from compactord.config.model import Recovery

@@ -1,6 +1,6 @@
 """`compactord compact`: compacts tables one after the other and prints progress.
 
-`compact -v` an event for every step.
+With `-v` it logs an event for every step.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ from compactord.table.request import CompactRequest
 from compactord.text import count_text, size_text
 
 _log = structlog.get_logger()
-_SAID_EVERY_S = 5.0
+_PROGRESS_EVERY_S = 5.0
 
 
 def progress_reporter(name: str, clock: Clock) -> Callable[[str], None]:
-    """Says on stderr how far the work on a table is, every few seconds of it."""
-    said = clock.monotonic_s()
+    """Returns a function that prints progress on a table to stderr, at most every 5 seconds."""
+    printed_s = clock.monotonic_s()
 
-    def told(what: str) -> None:
-        nonlocal said
-        if clock.monotonic_s() - said >= _SAID_EVERY_S:
-            said = clock.monotonic_s()
+    def report(what: str) -> None:
+        nonlocal printed_s
+        if clock.monotonic_s() - printed_s >= _PROGRESS_EVERY_S:
+            printed_s = clock.monotonic_s()
             say(f"{name}: {what}")
 
-    return told
+    return report
 
 
 class CommandProgress:
-    """Logs every step at INFO (`-v`), under the names that the service's log has.
+    """Logs every step at INFO (`-v`), with the service's event names.
 
-    Without that, one line on a terminal is rewritten as work goes on; elsewhere it is silent.
+    Without `-v` it rewrites one line on a terminal, and prints nothing elsewhere.
     """
 
     def __init__(self, *, is_logged: bool) -> None:
@@ -82,7 +82,7 @@ class CommandProgress:
         self._waited = False
 
     def starting(self, where: str) -> None:
-        """`where` is the Spark master, as it may be shown."""
+        """`where` is the Spark master without secrets."""
         _log.info("spark_starting", master=where)
         self._write(f"starting Spark ({where}) …")
 
@@ -135,7 +135,7 @@ class CommandProgress:
         self._show(f"; waiting {wait_ms / 1000:.0f} s until writers cannot replace the last one")
 
     def close(self) -> None:
-        """Nothing is left on the screen."""
+        """Clear the progress line."""
         if self._planned or self._waited:
             self._write("")
 
@@ -153,14 +153,14 @@ class CommandProgress:
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:
-    """The figures of `compact`, which are printed after an error as well."""
+    """The figures of `compact`, also printed after an error."""
     return asdict(CompactTotals(stopped=isinstance(error, KeyboardInterrupt)))
 
 
 def request_of(
     args: argparse.Namespace, choice: TableSelection, target: SelectedTable
 ) -> CompactRequest:
-    """What the arguments ask for; where they are silent, the table's settings in --config do."""
+    """The request by the arguments; the table's settings in --config are its defaults."""
     request = CompactRequest.of(target.policy, choice.loaded.config, table_overrides(args, target))
     return replace(
         request,
@@ -173,7 +173,7 @@ def request_of(
 
 
 def check_arguments(args: argparse.Namespace) -> None:
-    """Raises `UsageError` for arguments that no table could make right."""
+    """Raises `UsageError` for arguments that are wrong for any table."""
     strategy_of(args)
     check_overrides(args)
     partitions_of(args)
@@ -183,7 +183,7 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 
 def compact(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+    """Run the command; returns the exit code."""
     registries = registries_of(args)
     check_arguments(args)
     choice = choose(args)
@@ -211,7 +211,7 @@ def compact(args: argparse.Namespace) -> int:
                     limits=config.limits,
                 )
                 result = _compacted(choice, target, run, engines, config.recovery.orphan_grace_ms)
-            # A run takes long: people may watch it beside a program that waits for the object.
+            # A run takes long: an operator may watch it while a program waits for the JSON object.
             for line in result.lines if args.json else ():
                 say(line)
             return result
@@ -220,7 +220,7 @@ def compact(args: argparse.Namespace) -> int:
 
 
 class _Engines:
-    """The one engine of all tables: started for the first that needs one."""
+    """One engine for all tables, started for the first table that needs it."""
 
     def __init__(self, spark: Spark, start: StartEngine) -> None:
         self._spark = spark
@@ -228,7 +228,7 @@ class _Engines:
         self._engine: Engine | None = None
 
     def running(self, progress: CommandProgress) -> Engine:
-        """The engine; `progress` is told when it has to be started."""
+        """The engine; reports to `progress` if it has to be started."""
         if self._engine is None:
             master, conf = self._spark.master, self._spark.settings
             progress.starting(shown_master(master or "inside this process"))
@@ -239,7 +239,7 @@ class _Engines:
         return self._engine
 
     def drop(self) -> None:
-        """Start another one for the next table: work of the last may still be under way here."""
+        """Start another engine for the next table: this one may still run work of the last."""
         if self._engine is not None:
             self._engine.close()
             self._engine = None

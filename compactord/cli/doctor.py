@@ -63,18 +63,18 @@ from compactord.storage.open import Stores
 from compactord.table.report import columns_text
 from compactord.text import age_text, count_text, size_text
 
-# Ages of left-over files are told by the store's clock; the shortest grace is ten minutes.
+# The store's clock measures ages of left-over files; the shortest grace is ten minutes.
 _SKEW_MS_MAX = 30_000
-# A table may have a partition for every day of years; those of one have one owner.
+# A table may have a partition for every day of years; all have one owner.
 _FOLDERS_MAX = 100
 _PERMISSION = "give this user read and write permission there (docs/operations.md)"
 _STORE_PERMISSION = (
     "correct the credentials, or give them the permissions of docs/operations.md on this bucket"
 )
-# A commit waits for some 20 small requests, one after the other.
+# A commit waits for about 20 small requests, one after the other.
 _LATENCY_REQUESTS = 5
-# Of a poll that finds nothing new; between polls for a fleet; and how many a second are worth a
-# word: a store bills this many at $3 a day.
+# Requests of a poll without news; the interval of polls for a fleet; and the requests a second that
+# are worth a warning: a store bills them at $3 a day.
 _POLL_REQUESTS = 3
 _LONG_MS = 300_000
 _REQUESTS_MAX = 100
@@ -84,7 +84,7 @@ _LATENCY_MS_MAX = 200
 def catalog_checks(
     catalogs: Mapping[str, Catalog], clock: Clock, config: ServiceConfig
 ) -> Iterator[Check]:
-    """Of each catalog: is it there, can its tables be read, are commits safe, do clocks agree."""
+    """Checks each catalog: reachable, tables readable, commits safe, clocks in sync."""
     troubles = {trouble.catalog: trouble for trouble in check_catalogs(catalogs, clock)}
     for name, catalog in catalogs.items():
         if name in troubles:
@@ -110,7 +110,7 @@ def option_checks(
     """A warning for each catalog with options that its warehouse's store does not know."""
     for name, options in without_effect(config, catalogs, stores):
         found = f"no effect on this store: {', '.join(options)}"
-        advice = "correct their names, or leave them as they are if they are for writers"
+        advice = "correct their names, or keep them if writers need them"
         yield Check(name=f"{name}: options", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
@@ -127,23 +127,23 @@ def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
         case _ if not trouble.may_pass:
             return _mend(error, is_url=is_url)
         case _ if is_url:
-            return "correct the endpoint, open the way to it, or wait for it"
-    return "repair the storage, or wait for it"
+            return "correct the endpoint, open the network to it, or wait until it answers"
+    return "repair the storage, or wait until it answers"
 
 
 def poll_check(
     catalog: str, tables: Mapping[TableRef, TableOptions | None], config: ServiceConfig
 ) -> Check:
-    """How many requests polls take while nothing changes, and how many fewer they could take.
+    """Checks the rate of requests for polls without news, and how many can be saved.
 
-    `tables` have their options, None where these cannot be read.
+    `tables` maps each table to its options, or None if these cannot be read.
     """
     now, longer = 0.0, 0.0
     for table, options in tables.items():
         policy = policy_for(config, TableName(catalog, table.database, table.name))
         own_ms = options.discovery_interval_ms if options else DISCOVERY_INTERVAL_MS
         interval_ms = policy.discovery_interval_ms or own_ms
-        # Tables whose readers wait for compactions are polled as often, however quiet they are.
+        # Tables whose readers wait for compactions are polled at full rate even when quiet.
         is_awaited = options is not None and options.compaction.waiting_level is not None
         quiet_ms = max(interval_ms, 0 if is_awaited else policy.max_quiet_interval_ms or 0)
         now += _POLL_REQUESTS * 1000 / quiet_ms
@@ -151,12 +151,12 @@ def poll_check(
     found = f"while nothing changes, polls take {now:,.1f} requests a second"
     if now < _REQUESTS_MAX or now == longer:
         return Check(name=f"{catalog}: polls", verdict=Verdict.OK, found=found)
-    advice = f"set max_quiet_interval: 5 min, which spares {now - longer:,.1f} of them"
+    advice = f"set max_quiet_interval: 5 min, which saves {now - longer:,.1f} of them"
     return Check(name=f"{catalog}: polls", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
 def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterator[Check]:
-    """Whether every database can be listed, every table's schema read, every table written."""
+    """Checks that every database can be listed, and every table read and written."""
     mend = partial(_mend, is_url=_is_url(catalog))
     try:
         listed = catalog.list_tables()
@@ -186,7 +186,7 @@ def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterato
         yield Check(name=f"{name}: tables", verdict=Verdict.OK, found=found)
     if refused:
         found = f"{count_text(len(refused), 'table')} refused, first: {refused[0]}"
-        advice = "nothing, if its writers compact it themselves"
+        advice = "no action needed if its writers compact it"
         yield Check(name=f"{name}: refused", verdict=Verdict.WARNING, found=found, advice=advice)
     yield poll_check(name, options, config)
     closed = [folder for folder, may_write in open_for.items() if may_write is False]
@@ -195,16 +195,16 @@ def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterato
         found = f"this user may not write in {folders}, first: {closed[0]}"
         yield failed_check(f"{name}: permissions", found, _PERMISSION)
     elif None not in open_for.values():
-        # Where only trying tells, that is the check of commits.
+        # If only an attempt can show it, the check of commits does.
         found = "this user may write in the tables' folders"
         yield Check(name=f"{name}: permissions", verdict=Verdict.OK, found=found)
 
 
 def _folders(access: TableAccess) -> Iterator[tuple[str, bool | None]]:
-    """Of folders in the table's, whether this user may create something there."""
+    """Folders of the table, each with whether this user may create files there."""
     storage, ref = access.storage, access.ref
     children = (status for status in storage.list(ref.location) if status.is_folder)
-    # compactord writes no schema.
+    # compactord writes no schemas.
     names = (status.name for status in children if status.name != "schema")
     for folder in (f"{ref.location}/{name}" for name in islice(names, _FOLDERS_MAX)):
         yield folder, storage.may_write(folder)
@@ -222,7 +222,7 @@ def _probe_checks(name: str, warehouse: str, storage: Storage, clock: Clock) -> 
         probed = probe(storage, warehouse)
     except AccessDenied:
         found = f"not tried: this user may create nothing in {warehouse} itself"
-        advice = "nothing, if it may in the tables' folders: compactord writes only there"
+        advice = "no action needed if it may in the tables' folders: compactord writes only there"
         yield Check(name=check, verdict=Verdict.WARNING, found=found, advice=advice)
         return
     except CompactordError as error:
@@ -231,10 +231,10 @@ def _probe_checks(name: str, warehouse: str, storage: Storage, clock: Clock) -> 
         return
     after_ms = clock.now_ms()
     if probed.is_exclusive:
-        found = "of two creations of one name the second was refused, as commits need it"
+        found = "the store refused a second creation of one name, as commits need it"
         yield Check(name=check, verdict=Verdict.OK, found=found)
     else:
-        found = "a second creation of one name replaced the first: snapshots would be lost"
+        found = "a second creation of one name replaced the first: commits would lose snapshots"
         advice = "do not commit to this storage; use one with link(2), such as a local disk"
         if not storage.capabilities.creates_exclusively:
             advice = (
@@ -252,7 +252,7 @@ def _probe_checks(name: str, warehouse: str, storage: Storage, clock: Clock) -> 
 
 
 def _latency_check(name: str, warehouse: str, storage: Storage, clock: Clock) -> Check:
-    """The median time of a small request; nothing is there, and no answer is shorter."""
+    """The median time of a request for an absent object, which has the shortest answer."""
     absent = f"{warehouse}/.compactord-probe-{ids.random_uuid()}"
     taken_ms = []
     try:
@@ -266,7 +266,7 @@ def _latency_check(name: str, warehouse: str, storage: Storage, clock: Clock) ->
     found = f"{median_ms:.0f} ms for a small request (median of {_LATENCY_REQUESTS})"
     if median_ms <= _LATENCY_MS_MAX:
         return Check(name=f"{name}: latency", verdict=Verdict.OK, found=found)
-    advice = "run compactord in the region of the store: each commit waits for some 20 of them"
+    advice = "run compactord in the region of the store: each commit waits for about 20 of them"
     return Check(name=f"{name}: latency", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
@@ -280,7 +280,7 @@ _PACKAGES = ("pyarrow", "numpy", "fastavro", "pyspark")
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Run the command; the exit code."""
+    """Run the command; returns the exit code."""
     found = list(_checks(args))
     failed = sum(check.verdict is Verdict.FAILED for check in found)
     warnings = sum(check.verdict is Verdict.WARNING for check in found)
@@ -314,7 +314,7 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
 
 
 def _configured(args: argparse.Namespace) -> tuple[ServiceConfig, dict[str, Catalog]]:
-    """The configuration, the defaults without one, and the catalogs that were named."""
+    """The configuration (or the defaults) and the named catalogs."""
     registries = registries_of(args)
     if args.config is None and args.config_overrides:
         raise UsageError("--set needs --config")
@@ -329,7 +329,7 @@ def _configured(args: argparse.Namespace) -> tuple[ServiceConfig, dict[str, Cata
 
 
 def _version(package: str) -> str | None:
-    """Of the installed package, which is not imported."""
+    """The version of an installed package, without importing it."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -352,14 +352,14 @@ def _text(checks: Sequence[Check]) -> Iterator[str]:
 
 # Merges that need several passes, and Spark, write there.
 _SCRATCH_BYTES_MIN = 2 << 30
-# In bytes; set by the chart, whose pod is evicted when it has more on the node's disk.
+# In bytes, set by the chart: a pod that uses more of the node's disk is evicted.
 _SCRATCH_LIMIT = "SCRATCH_LIMIT_BYTES"
 _CONNECT_SECONDS_MAX = 5.0
 _PORTS = {"spark": 7077, "sc": 15002}
 
 
 def spark_check(version: str | None, connect: bool) -> Check:
-    """Whether pyspark is installed; `connect`: with what Spark Connect needs."""
+    """Checks that pyspark is installed, with `connect` also the packages of Spark Connect."""
     if version is None:
         advice = "pip install pyspark"
         return failed_check("spark", "no pyspark", advice)
@@ -371,7 +371,7 @@ def spark_check(version: str | None, connect: bool) -> Check:
 
 
 def java_check(find: Callable[[], Java]) -> Check:
-    """`find` raises `EngineUnavailable` when no Java is suitable."""
+    """Checks Java; `find` raises `EngineUnavailable` if none is suitable."""
     try:
         java = find()
     except EngineUnavailable as error:
@@ -381,7 +381,7 @@ def java_check(find: Callable[[], Java]) -> Check:
 
 
 def master_check(master: str) -> Check | None:
-    """Whether something listens where the master is said to be; None: it has no such address."""
+    """Checks that a server listens at the master's address; None if it has no address."""
     scheme, _, rest = master.partition("://")
     if scheme not in _PORTS or not rest:
         return None
@@ -396,7 +396,7 @@ def master_check(master: str) -> Check | None:
             last = f"{host}:{port} does not answer ({error.strerror or error})"
     if reached:
         return Check(name="master", verdict=Verdict.OK, found=reached)
-    advice = f"start {shown_master(master)}, correct spark.master, or open the way to it"
+    advice = f"start {shown_master(master)}, correct spark.master, or open the network to it"
     return failed_check("master", last, advice)
 
 
@@ -406,7 +406,7 @@ def cores_check(cores: int, config: ServiceConfig) -> Check:
     if not is_embedded(config.spark.master) or wanted is None or wanted <= cores:
         return Check(name="cores", verdict=Verdict.OK, found=found)
     found = f"{found}, limits.task_slots is {wanted}"
-    advice = f"set limits.task_slots to {cores} or less, or give it more cores"
+    advice = f"set limits.task_slots to {cores} or less, or give the process more cores"
     return Check(name="cores", verdict=Verdict.WARNING, found=found, advice=advice)
 
 
@@ -427,13 +427,13 @@ def memory_check(config: ServiceConfig) -> Check:
 
 
 def scratch_check(folder: str, limit: str = "", *, least_bytes: int = _SCRATCH_BYTES_MIN) -> Check:
-    """Room for temporary files; `limit` is how many bytes a pod may have there, as digits."""
+    """Checks space for temporary files; `limit` is the pod's limit in bytes, as digits."""
     free = shutil.disk_usage(folder).free
     found = f"{size_text(free)} free in {folder}"
     advice = f"make room, or set TMPDIR to a folder with {size_text(least_bytes)} or more"
     if limit.isdecimal() and int(limit) < free:
         free = int(limit)
-        found = f"{found}, of which this pod may use {size_text(free)}"
+        found = f"{found}; this pod may use {size_text(free)}"
         advice = f"set the chart's scratchSize to {size_text(least_bytes)} or more"
     if free >= least_bytes:
         return Check(name="scratch", verdict=Verdict.OK, found=found)
@@ -441,11 +441,11 @@ def scratch_check(folder: str, limit: str = "", *, least_bytes: int = _SCRATCH_B
 
 
 def zone_check(zone_of: Callable[[], tzinfo]) -> Check:
-    """`zone_of` raises `UsageError` where the machine's zone has no name."""
+    """Checks the time zone; `zone_of` raises `UsageError` if the machine's zone has no name."""
     try:
         zone = zone_of()
     except UsageError as error:
         found, _, advice = str(error).partition(": ")
         return failed_check("time zone", found, advice)
-    found = f"{zone}: that of the writers? Off-peak hours and creation times are read in it"
+    found = f"{zone}: off-peak hours and creation times use it; it must be the writers' zone"
     return Check(name="time zone", verdict=Verdict.OK, found=found)

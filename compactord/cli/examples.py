@@ -1,10 +1,10 @@
-"""What `--help` says of each command: a summary, and what is shown below its arguments."""
+"""The summary, examples and explanations of each command for `--help`."""
 
 from compactord.catalog.registry import CATALOGS
 
 
 def _of_catalogs(command: str) -> str:
-    """The examples that kinds of catalogs give for a command."""
+    """The examples of all kinds of catalogs for a command."""
     return "\n".join(
         kind.examples[command] for kind in CATALOGS.values() if command in kind.examples
     )
@@ -13,7 +13,7 @@ def _of_catalogs(command: str) -> str:
 # By the words of the command.
 HELP = {
     "compact": f"""\
-compact tables until nothing is left to do
+compact tables until no work is left
 examples:
   compactord compact --warehouse /data/wh --table sales.orders
   compactord compact --warehouse /data/wh --table sales.orders --strategy full
@@ -24,12 +24,12 @@ examples:
 {_of_catalogs("compact")}
   compactord compact --config compactord.yaml --catalog lake --table sales.orders
   compactord compact --config compactord.yaml --tables 'sales\\..*'
-  compactord compact --config compactord.yaml     # one pass over all tables that serve works on
+  compactord compact --config compactord.yaml     # one pass over all tables that serve manages
 
 With --config the table's rules apply (options, append_wait, quiet_for, pick), and Spark, memory,
 grace and time zone are the service's; arguments override them. Schedule windows have no effect: it
-starts at once. Of several tables, those that the service would not work on are skipped and listed
-with the reason; a table given by --table is compacted even so.
+starts at once. A selection of several tables skips tables that the service does not manage, and
+lists them with the reason; a table given by --table is always compacted.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
 or a table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
@@ -41,8 +41,8 @@ examples:
   compactord plan --warehouse /data/wh --table sales.orders --strategy full --json
   compactord plan --config compactord.yaml --catalog lake --database sales
 
-It takes the arguments of compact. It prints what compact would merge, with the reasons, and which
-left-over files of earlier runs it would remove. `compactord why` explains one table in detail.
+It takes the arguments of compact. It prints what compact would merge, with the reasons, and the
+left-over files of earlier runs that it would remove. `compactord why` explains one table in detail.
 """,
     "inspect": """\
 show a table's LSM tree against its triggers
@@ -55,7 +55,7 @@ examples:
 --worst shows the buckets with the most sorted runs first (append tables: the most small files)
 """,
     "tables": """\
-list all tables with their states, and why
+list all tables with their states and the reasons
 examples:
   compactord tables --config compactord.yaml
   compactord tables --warehouse /data/wh
@@ -64,8 +64,8 @@ examples:
   compactord tables --url http://HOST:9464
 
 states: active; paused (by a rule); excluded (by a pattern, or not write-only); unsupported; error;
-halted, which a running service alone knows (--url). Whether all files of a table are there says
-`compactord verify`.
+halted (known only to a running service: --url). `compactord verify` checks that all files of a
+table exist.
 runs: the most sorted runs of a bucket, * from the compaction trigger on, !! above the stop trigger
 
 exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be listed; 77 permission
@@ -80,23 +80,22 @@ examples:
 
   compactord why sales.orders --url http://HOST:9464
 
-It reads the table and asks no service, or with --url a running service and reads nothing. Only the
-service knows halted tables, quarantined buckets and compactions under way, only the former which
-rule and option decides.
+It reads the table, or with --url queries a running service instead. `--url` adds halts, quarantined
+buckets and running compactions; reading the table adds the deciding rule and option.
 
-exit codes: 0 explained, whatever its state; 2 arguments or configuration; 3 the warehouse cannot be
+exit codes: 0 explained, in any state; 2 arguments or configuration; 3 the warehouse cannot be
 read; 77 permission denied
 """,
     "maintain": """\
-do the maintenance that write-only jobs leave undone
+do the maintenance that write-only jobs omit
 examples:
   compactord maintain --warehouse /data/wh --table sales.orders --dry-run
   compactord maintain --config compactord.yaml --catalog lake --tables 'sales\\..*'
   compactord maintain --config compactord.yaml --only snapshots --only orphans --json
 
 kinds, in this order:
-  tags        create tags where the table sets tag.automatic-creation; expire those that are older
-              than their files say that they are to be retained
+  tags        create tags if the table sets tag.automatic-creation; expire tags whose own retention
+              time is over
   consumers   expire consumers that have not moved for the table's consumer.expiration-time; none
               without that option
   partitions  drop partitions that are older than the table's partition.expiration-time; none
@@ -105,14 +104,14 @@ kinds, in this order:
   changelogs  expire changelogs that outlive their snapshots
   branches    expire the snapshots of branches
   done        mark partitions done that are idle for the table's partition.idle-time-to-done
-  orphans     remove left-over files of compactord's own dead runs, as `compactord orphans`; only
-              if asked for by --only
+  orphans     remove left-over files of compactord's own dead runs, as `compactord orphans`; needs
+              --only orphans
   foreign     remove files of other programs, as `compactord orphans --foreign`, in tables whose
-              rule has remove_foreign_files: true; only if asked for by --only
---dry-run says what each kind would do with the tables as they are now. The JSON has an object for
-each kind, under its name in `kinds`, with what went or would go. A kind that fails does not keep
-the others from their turn. With --config the rules apply, as they do for serve, which does all
-this by itself. Tables whose live files are missing or damaged are refused unless --force is given.
+              rule has remove_foreign_files: true; needs --only foreign
+--dry-run shows what each kind would do with the tables as they are now. The JSON has an object for
+each kind, under its name in `kinds`, with what was or would be removed. After a kind fails, the
+remaining kinds still run. With --config the rules apply as for serve, which does all this
+automatically. Tables whose live files are missing or damaged are refused without --force.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was
 refused or stopped; 77 permission denied
@@ -121,42 +120,42 @@ refused or stopped; 77 permission denied
 expire snapshots of tables by their own options
 examples:
   compactord expire --warehouse /data/wh --table sales.orders --dry-run
-  compactord expire --warehouse /data/wh --dry-run     # all tables that serve would work on
+  compactord expire --warehouse /data/wh --dry-run     # all tables that serve would manage
   compactord expire --config compactord.yaml --catalog lake --tables 'sales\\..*'
 
-It keeps what the table's snapshot.* options, tags, branches, consumers and long-lived changelogs
-keep, exactly as serve does. --dry-run lists what would expire, with --json every file. With
---config the rules apply: their options, and expire_snapshots: off. A table is refused while live
-files of it are missing or damaged, as versions to roll back to must stay; --force overrides that.
+It respects the table's snapshot.* options, tags, branches, consumers and long-lived changelogs,
+exactly as serve does. --dry-run lists what would expire, with --json every file. With --config the
+rules apply: their options, and expire_snapshots: off. While live files of a table are missing or
+damaged, the table is refused, to keep versions to roll back to; --force overrides that.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was refused
 or stopped; 77 permission denied
 """,
     "orphans": """\
-remove left-over files of compactord's own dead runs, or of anybody
+remove left-over files of compactord's own dead runs, or of any program
 examples:
   compactord orphans --warehouse /data/wh --table sales.orders --dry-run
-  compactord orphans --warehouse /data/wh --dry-run    # all tables that serve would work on
+  compactord orphans --warehouse /data/wh --dry-run    # all tables that serve would manage
   compactord orphans --config compactord.yaml --catalog lake
   compactord orphans --warehouse /data/wh --table sales.orders --foreign --dry-run
   compactord orphans --warehouse /data/wh --table sales.orders --foreign --trash /data/trash
 
-It removes files that compactord wrote (their names show it), that no snapshot, tag, branch or
-long-lived changelog names, and that have not changed for ten minutes if their process is proved
-dead, otherwise for --orphan-grace. It removes nothing from a table that lacks snapshots, which may
-be being restored, and never files of other programs. compact and serve do the same by themselves.
+It removes files that compactord wrote (their names show it) if no snapshot, tag, branch or
+long-lived changelog references them. They must be unchanged for ten minutes if their process is
+proved dead, otherwise for --orphan-grace. It removes nothing from a table that lacks snapshots (a
+restore may be running), and never files of other programs. compact and serve do the same.
 
-With --foreign it also removes files of other programs in the table's folders (data, manifests,
-indexes, statistics, snapshots) that nothing names and that have not changed for --older-than, and
-bucket and partition folders that are empty. Nothing goes if any snapshot, tag, branch or changelog
-cannot be read. serve does this only in tables whose rule has remove_foreign_files: true.
-Tables whose live files are missing or damaged are refused unless --force is given.
+With --foreign it also removes unreferenced files of other programs in the table's folders (data,
+manifests, indexes, statistics, snapshots) that are unchanged for --older-than, and empty bucket and
+partition folders. It removes nothing if any snapshot, tag, branch or changelog cannot be read.
+serve does this only in tables whose rule has remove_foreign_files: true.
+Tables whose live files are missing or damaged are refused without --force.
 
 exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was
 refused or stopped; 77 permission denied
 """,
     "verify": """\
-check that all files of tables are there and as their metadata says
+check that all files of tables exist and match their metadata
 examples:
   compactord verify --warehouse /data/wh --table sales.orders
   compactord verify --warehouse /data/wh --table sales.orders --snapshot 4711
@@ -165,18 +164,17 @@ examples:
   compactord verify --config compactord.yaml --pages 1%
   compactord verify --warehouse /data/wh --table sales.orders --pages all
 
-It only reads, and needs no Spark. Of every snapshot, tag and branch: that none is missing between
-the oldest and the newest, that the hints are right, that schemas, manifests, statistics and index
-files exist with their sizes and can be read. Of the newest snapshot (or --snapshot, --tag, or all):
-that its data files exist with their sizes, that files above level 0 do not overlap, that deletion
-vectors are of live files. Footers and row counts are read of a sample of files. Pages are read only
-with --pages: checksums, or else decoding; row counts, the order of keys, statistics, deletion
-vectors. Only --pages all can say that a table is whole ("whole": true; false if anything is wrong,
-else null).
-What is missing is looked for twice, ten seconds apart, as it may be expiring; if expiry takes long,
-verify again. What is not understood is listed as not verified, and is no finding.
+It only reads, and needs no Spark. It checks every snapshot, tag and branch: none is missing between
+the oldest and the newest, the hints are right, and schemas, manifests, statistics and index files
+exist with their sizes and can be read. It checks the newest snapshot (or --snapshot, --tag, or
+all): data files exist with their sizes, files above level 0 do not overlap, deletion vectors belong
+to live files. It reads footers and row counts of a sample of files. It reads pages only with
+--pages: checksums (or decoding), row counts, the order of keys, statistics, deletion vectors. Only
+--pages all can prove that a table is whole ("whole": true; false if anything is wrong, else null).
+It searches twice for missing files, ten seconds apart, as they may be expiring; if expiry takes
+long, verify again. Anything that could not be verified is listed, and is no finding.
 
-exit codes: 0 nothing wrong was found; 2 arguments or configuration; 3 something is wrong, or
+exit codes: 0 no problem was found; 2 arguments or configuration; 3 a problem was found, or a file
 cannot be read; 77 permission denied
 """,
     "catalog register": f"""\
@@ -185,24 +183,24 @@ examples:
 {_of_catalogs("register")}
   compactord catalog register --config compactord.yaml --catalog lake --execute
 
-For a warehouse that writers used with a filesystem catalog: it lists the tables that lie there, and
-prints the SQL that makes the catalog's database know them; --execute runs it. A second time it
-adds nothing. The tables' own files are neither read nor changed. Let all writers change to that
-catalog at once: a writer that stays behind takes no lock.
+For a warehouse that writers used with a filesystem catalog: it lists the warehouse's tables, and
+prints the SQL that adds them to the catalog's database; --execute runs it. A second run adds
+nothing. It neither reads nor changes the tables' files. Switch all writers at the same time: a
+writer that still uses the old catalog takes no lock.
 
 exit codes: 0 printed or done; 2 arguments or configuration; 3 the database or a folder cannot be
 read; 77 permission denied
 """,
     "doctor": """\
-check that compactord can work here, and say what to do
+check that compactord can work here, and advise what to do
 examples:
   compactord doctor
   compactord doctor --warehouse /data/wh
   compactord doctor --warehouse gs://bucket/wh --unlocked-writers guarded
   compactord doctor --config /etc/compactord/compactord.yaml --json
 
-Run it as the user, and on the machine or in the pod, that serve runs as. It starts no Spark. In
-each warehouse it creates a folder .compactord-probe-… and removes it again; tables are only read.
+Run it as the user of serve, on the machine or in the pod of serve. It starts no Spark. In each
+warehouse it creates a folder .compactord-probe-… and removes it again; it only reads tables.
 
 exit codes: 0 nothing failed (warnings may have been given); 2 arguments or configuration; 3 a check
 failed
@@ -215,8 +213,8 @@ examples:
   compactord serve --config compactord.yaml --set service.http.port=9500 --set log.level=debug
   COMPACTORD__CATALOGS__LAKE__WAREHOUSE=/data/wh compactord serve --config compactord.yaml
 
-The start looks at every catalog. It ends at once when all are unusable for good: no such folder
-(2), no permission (77). Stores that fail or do not answer are asked again while it runs.
+At its start it checks every catalog. It exits at once if all are permanently unusable: no such
+folder (2), no permission (77). While it runs, it retries stores that fail or do not answer.
 
 signals: SIGTERM and SIGINT drain (running merges finish and are committed); a second one cancels;
 SIGHUP reads the configuration again; SIGUSR1 writes the stacks of all threads to the log
@@ -228,7 +226,7 @@ in time; 77 permission denied; 1 a defect of compactord
 check or show the configuration of serve
 examples:
   compactord config check --config config/compactord.yaml
-  compactord config check --online --config config/compactord.yaml     # looks at the warehouses
+  compactord config check --online --config config/compactord.yaml     # checks the warehouses
   compactord config check --config config/compactord.yaml --json | jq .problems
   compactord config show --config config/compactord.yaml --set defaults.priority=80
   compactord config schema > compactord.schema.json
