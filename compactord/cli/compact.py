@@ -31,7 +31,7 @@ from compactord.cli.select import (
     SelectedTable,
     TableSelection,
     choose,
-    note_if_left_alone,
+    note_if_unmanaged,
     over_tables,
     table_overrides,
 )
@@ -189,7 +189,7 @@ def compact(args: argparse.Namespace) -> int:
     choice = choose(args)
     config = engine_config(args, choice.loaded.config)
     refuse_literal_secrets(config, config.spark.master, registries.stores)
-    note_if_left_alone(args, choice, "it is compacted")
+    note_if_unmanaged(args, choice, "it is compacted")
     with contextlib.ExitStack() as closing:
         stop = closing.enter_context(stop_on_signals())
         engines = _Engines(config.spark, registries.start_engine)

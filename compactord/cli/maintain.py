@@ -16,7 +16,7 @@ from compactord.cli.compact import progress_reporter
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered
 from compactord.cli.registries import registries_of
 from compactord.cli.running import FAILED, OK, stop_on_signals
-from compactord.cli.select import Result, SelectedTable, choose, note_if_left_alone, over_tables
+from compactord.cli.select import Result, SelectedTable, choose, note_if_unmanaged, over_tables
 from compactord.clock import Clock, SystemClock
 from compactord.config.model import Recovery
 from compactord.config.policy import policy_for, setting_origin
@@ -50,12 +50,12 @@ from compactord.text import count_text, size_text
 
 _PATH_DIRECTORY = "data-file.path-directory"
 _EXTERNAL_PATHS = "data-file.external-paths"
-# Options for which compaction refuses a table, and which say only where files are.
+# Options that make compaction refuse a table, but affect only the places of files.
 _PLACES = (_PATH_DIRECTORY, _EXTERNAL_PATHS, "index-file-in-data-file-dir")
 
 
 def ruled_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
-    """As `foreign_sweep`, in a table whose rule asks for it, in the way that the rule says."""
+    """Runs `foreign_sweep` with the settings of the table's rule, if the rule enables it."""
     if target.policy.remove_foreign_files:
         silent = {"older_than": None, "trash": None, "external_paths": False}
         args = argparse.Namespace(**vars(run.args), **silent)
@@ -149,7 +149,7 @@ def _places(
         other_roots=tuple(roots),
         of_others=True,
     )
-    # Readers find data files below the inner folder alone.
+    # Readers find data files only below the inner folder.
     moved = replace(table, access=replace(access, ref=replace(access.ref, location=home)))
     storage = with_others(access.storage, others)
     return folders, unmanaged_reason, storage, table, moved.bucket_folder
@@ -208,7 +208,7 @@ _BRANCHES = "branches"
 
 
 def maintain(args: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Run the command; the exit code, or `UsageError`. `clock` None: the machine's."""
+    """Run the command; returns the exit code, or raises `UsageError`."""
     works = choices(registries_of(args).maintenance(Recovery()))
     for name in args.only:
         if name not in works:
@@ -224,7 +224,7 @@ def expire(args: argparse.Namespace) -> int:
 
 
 def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Run the command; the exit code, or `UsageError`. `clock` None: the machine's."""
+    """Run the command; returns the exit code, or raises `UsageError`."""
     if not args.foreign and (args.older_than or args.trash or args.external_paths):
         raise UsageError("--older-than, --trash and --external-paths need --foreign")
     work = foreign_sweep if args.foreign else partial(of_choice, SweepOrphans.choice)
@@ -235,7 +235,7 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
     choice = choose(args, all_of_warehouse=True)
     recovery = choice.loaded.config.recovery
     if "orphan_grace" in args:
-        # What no table could make right is said before the first.
+        # Reports arguments that are wrong for any table before the first table.
         grace_ms = amount_of(args, "orphan_grace", recovery.orphan_grace_ms)
         recovery = recovery.model_copy(update={"orphan_grace_ms": grace_ms})
     with stop_on_signals() as stop:
@@ -248,7 +248,7 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
             kinds=registries_of(args).maintenance(recovery),
             grace_ms=recovery.orphan_grace_ms,
         )
-        note_if_left_alone(args, choice, note)
+        note_if_unmanaged(args, choice, note)
         pace = DeleteRateLimiter(own, choice.loaded.config.limits.max_deletes_per_second)
 
         def named(target: SelectedTable) -> Result:
@@ -260,10 +260,10 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
 
 
 def choices(kinds: Sequence[AnyKind]) -> Mapping[str, tuple[Work, bool]]:
-    """What people may choose, in the order in which it runs, and whether it does unless they do.
+    """The kinds that users can choose, in running order, and whether each runs by default.
 
-    The kinds that are offered; snapshots of branches, once the table's have gone; and files of
-    other programs, in ways of the command's own.
+    These are the offered kinds; snapshots of branches, which follow the table's; and files of other
+    programs, which the command handles itself.
     """
     works: dict[str, tuple[Work, bool]] = {}
     for name, each in offered(kinds).items():
@@ -271,12 +271,12 @@ def choices(kinds: Sequence[AnyKind]) -> Mapping[str, tuple[Work, bool]]:
         if name == ExpireChangelogs.choice and ExpireSnapshots.choice in works:
             works[_BRANCHES] = _of_branches, True
     works[SweepForeign.name] = ruled_sweep, False
-    # What has to be named runs last, after all that may leave files over.
+    # Kinds that must be named run last: the kinds before them may leave files over.
     return dict(sorted(works.items(), key=lambda work: not work[1][1]))
 
 
 def _of_kinds(works: Mapping[str, Work], run: MaintenanceRun, target: SelectedTable) -> Result:
-    """All of these kinds: a kind that fails does not keep the others from their turn."""
+    """Runs all of these kinds. After a failure the next kind runs."""
     shown = run.choice.shown_name(target)
     turns = ((name, f"{shown}: {name}", partial(work, run, target)) for name, work in works.items())
     lines, kinds, code = in_turn(run, turns, raises_refusal=True)
@@ -286,9 +286,9 @@ def _of_kinds(works: Mapping[str, Work], run: MaintenanceRun, target: SelectedTa
 def _of_branches(run: MaintenanceRun, target: SelectedTable) -> Result:
     """Expires the snapshots of all branches of one table but main; none of one that is a branch.
 
-    By each branch's own options. Its result has what `expire` finds of each, by its name. One that
-    fails, as one without a schema does, is told, loses nothing, and does not keep the others from
-    their turn. Branches that the choice names by themselves are left to their own turn.
+    Uses each branch's own options. The result has the findings of `expire` by branch. A branch that
+    fails, for example without a schema, is reported and loses nothing; the next branch follows.
+    Branches that the selection names themselves are skipped here.
     """
     works = (
         (

@@ -1,4 +1,4 @@
-"""What kinds of maintenance need as commands: the run, the service's own checks and rules."""
+"""Runs kinds of maintenance as commands, with the service's checks and rules."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class MaintenanceRun:
 
     @property
     def is_dry(self) -> bool:
-        """Whether it only says what would be done."""
+        """Whether it only reports the work."""
         dry: bool = self.args.dry_run
         return dry
 
     def holds_of(self, access: TableAccess) -> TableHolds | None:
-        """What holds a table back, for all kinds of this run; None with `--force`."""
+        """The table's holds, for all kinds of this run, or None with `--force`."""
         if self.args.force:
             return None
         made = TableHolds(
@@ -96,9 +96,9 @@ def in_turn(
 ) -> tuple[list[str], Mapping[str, Mapping[str, Any]], int]:
     """Does several things in one table: lines, what each found by its name, one exit code.
 
-    Of each come the name, what is told of when it fails, and the work. One that fails is told, and
-    does not keep the others from their turn; with `raises_refusal` a table that is refused by the
-    first, or held, is not tried again.
+    Each turn has a name, a label for the report of its failure, and the work. After a failure the
+    next turn runs; with `raises_refusal` a table that the first turn finds refused or held is not
+    tried again.
     """
     lines: list[str] = []
     found: dict[str, Mapping[str, Any]] = {}
@@ -124,7 +124,7 @@ def in_turn(
 
 
 def offered(kinds: Sequence[AnyKind]) -> Mapping[str, Sequence[OfferedKind[Any]]]:
-    """The kinds that people can run, by the names that they choose them by."""
+    """The kinds that users can run, by the names they choose."""
     found: dict[str, list[OfferedKind[Any]]] = {}
     for kind in kinds:
         if isinstance(kind, OfferedKind):
@@ -133,25 +133,26 @@ def offered(kinds: Sequence[AnyKind]) -> Mapping[str, Sequence[OfferedKind[Any]]
 
 
 def off_by_rule(run: MaintenanceRun, target: SelectedTable, key: str | None) -> str | None:
-    """That the rule `key` has a kind off in this table; None: it has not."""
+    """The reason if the rule `key` disables a kind in this table, or None."""
     if key is None or getattr(target.policy, key) is not MaintenanceRule.OFF:
         return None
     return f"{setting_origin(run.choice.loaded, target.name, key)} is off"
 
 
 def of_a_command(options: ExpireOptions, least: int = _LEAST) -> ExpireOptions:
-    """A command is done when nothing is due, and each round reads all tags and branches.
+    """The options with a limit of at least `least` snapshots in a round.
 
-    Small rounds would read these again and again. A limit of 0 switches expiry off.
+    A command runs until no snapshot is due, and each round reads all tags and branches: small
+    rounds would read these repeatedly. A limit of 0 disables expiry.
     """
     return replace(options, limit=max(options.limit, least)) if options.limit > 0 else options
 
 
 class CommandTable:
-    """As `OpenedTable`, a table that this command alone has open, as the service opens it.
+    """The `OpenedTable` of a command, opened as the service opens it.
 
-    Of snapshots `least` expire at a time if they may. `holds_of` has what holds the table back.
-    Raises `UnsupportedTable` for what must not be touched, live files included.
+    At least `least` snapshots expire in a round if that many are due. `holds_of` returns the
+    table's holds. Raises `UnsupportedTable` for a table that must not be changed.
     """
 
     watches_files = False
@@ -203,8 +204,8 @@ class CommandTable:
     def expiry_blocker(self) -> str | None:
         """Waits while the newest snapshot may be replaced, unless it is to stop.
 
-        A commit of a writer that a late rename lost is known from the snapshots alone: they are
-        looked back at first. Raises what reading raises.
+        Only the snapshots show a commit of a writer that a late rename lost: they are checked
+        first. Raises what reading raises.
         """
         self._look_back()
         return self._followed.expiry_blocker() or text_of(self.why_held())
@@ -234,9 +235,9 @@ class CommandTable:
 def of_choice(name: str, run: MaintenanceRun, target: SelectedTable) -> Result:
     """Runs the kinds of this name in one table: round after round, until none is due.
 
-    Or tells what they would do. None runs that a rule has off, or that options do not ask for. One
-    that fails after a round is told with what that came to. Raises `UsageError` for a name that no
-    kind has.
+    A dry run reports the work instead. Skips kinds that a rule disables or that no option
+    requests. A failure after a round is reported with that round's result. Raises `UsageError` for
+    a name that no kind has.
     """
     kinds = offered(run.kinds).get(name)
     if kinds is None:
@@ -258,7 +259,7 @@ def of_choice(name: str, run: MaintenanceRun, target: SelectedTable) -> Result:
                 least=least,
             )
             if table is None:
-                # What is told is by the options that asked for it.
+                # The report uses the options that requested the kind.
                 table, refusal = opened.table, run.refusal(target, opened.why_held())
             all_done.append(_done(kind.for_table(target.policy), run, opened))
         else:

@@ -44,7 +44,7 @@ from compactord.table.request import CompactRequest
 
 
 def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Run the command; the exit code. `clock` None: the machine's."""
+    """Run the command; returns the exit code. `clock` defaults to the system's."""
     check_arguments(args)
     choice = choose(args)
     grace_ms = engine_config(args, choice.loaded.config).recovery.orphan_grace_ms
@@ -60,7 +60,7 @@ def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
 def planner_now(
     table: OpenTable, state: TableState, request: CompactRequest, clock: Clock
 ) -> StatePlanner:
-    """Plans the state with its rewrites and waiting rows; nothing of earlier plans is known."""
+    """Plans the state with its rewrites and waiting rows, without knowledge of earlier plans."""
     state = remember_rewrites(
         table,
         with_waiting_rows(table, state, clock),
@@ -114,7 +114,7 @@ def _planned(
 def _orphans(
     table: OpenTable, clock: Clock, grace_ms: int
 ) -> tuple[Sequence[Orphan], Sequence[str]]:
-    """What compact would remove before it begins, and why not, if that cannot be found out."""
+    """The files that compact would remove first, and reasons if they cannot be determined."""
     depth = len(table.schema.partition_keys)
     rule = owner_rule(clock, grace_ms)
     location = table.ref.location
@@ -158,7 +158,7 @@ def _inspected(args: argparse.Namespace, target: SelectedTable, clock: Clock) ->
     lines += [f"note: {report.absent_text(partition)}" for partition in absent]
     total = sum(wanted(bucket.partition) for bucket in state.files.bucket_ids())
     if len(shapes) < total:
-        lines.append(f"({len(shapes)} of {total:,} buckets: those with the most to do)")
+        lines.append(f"({len(shapes)} of {total:,} buckets, most work first)")
     found = report.inspect_json(table, state, shapes, reasons)
     found |= {"absent_partitions": absent, "bucket_count": total, "damaged": damaged}
     return Result(lines=lines, found=found)

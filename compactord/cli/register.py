@@ -32,7 +32,7 @@ def register(args: argparse.Namespace) -> int:
 def _registration(
     args: argparse.Namespace, loaded: LoadedConfig, registries: Registries
 ) -> Registration:
-    """Of the one catalog that is meant, whose tables have to be registered."""
+    """The registration of the one selected catalog that registers its tables."""
     opened = {
         name: open_configured(loaded.config, name, registries).registration()
         for name in catalog_names(args, loaded, is_single=False)

@@ -27,7 +27,7 @@ StartEngine: TypeAlias = Callable[[str | None, Mapping[str, str]], Engine]
 class Registries(ConfigRegistries, TableRegistries):
     """Stores, kinds of catalogs, formats of data files, merge engines, triggers, maintenance.
 
-    `maintenance` makes those that the service and commands run. `start_engine` starts what runs
+    `maintenance` makes the kinds that the service and commands run. `start_engine` starts what runs
     subcompactions; workers of Spark look formats and functions up in the product's own registries.
     """
 
@@ -36,7 +36,7 @@ class Registries(ConfigRegistries, TableRegistries):
     start_engine: StartEngine = start_spark
 
     def worker(self, spark: Spark, zone: tzinfo) -> WorkerSpec:
-        """What merges are told by this process; `zone` is that of the writers."""
+        """The settings of this process for merges; `zone` is the writers' time zone."""
         return WorkerSpec(
             owner=ids.this_process(),
             memory_bytes=spark.task_memory_bytes,
@@ -46,6 +46,6 @@ class Registries(ConfigRegistries, TableRegistries):
 
 
 def registries_of(args: argparse.Namespace) -> Registries:
-    """Those that `main` got with the arguments; the product's own without."""
+    """The registries that `main` got with the arguments; the product's own by default."""
     given: Registries | None = args.registries
     return given or Registries()

@@ -42,7 +42,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int
         try:
             code = run_parsed(parser.parse_args(arguments))
         except SystemExit:
-            _flush()  # what --help said
+            _flush()  # the text of --help
             raise
         _flush()
     except OSError as error:
@@ -86,7 +86,7 @@ def run_parsed(args: argparse.Namespace) -> int:
 
 
 def answer(args: argparse.Namespace, found: Mapping[str, Any], lines: Iterable[str]) -> None:
-    """Print what a command found: with --json one object, otherwise lines for people."""
+    """Print what a command found: with --json one object, otherwise lines of text."""
     if args.json:
         print(json.dumps(found))
         return

@@ -1,8 +1,7 @@
 """Selects the tables of a command and runs it on each: one result per table, one exit code.
 
-A table that is named is always taken. Of a database, of a pattern, or of all tables of a
-configuration, those are skipped that the service would not work on; they are listed with the
-reason.
+A named table is always selected. In a database, a pattern or a whole configuration, tables that
+the service would not manage are skipped and listed with the reason.
 """
 
 from __future__ import annotations
@@ -74,10 +73,10 @@ class SelectedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSelection:
-    """What the arguments name.
+    """The tables that the arguments select.
 
     `is_configured`: by a configuration, not a warehouse. `is_single`: one table, by its name.
-    `unreadable` are databases and catalogs that could not be listed, as texts that name them.
+    `unreadable` has the databases and catalogs that could not be listed, with their errors.
     """
 
     loaded: LoadedConfig
@@ -88,7 +87,7 @@ class TableSelection:
 
     @property
     def zone(self) -> tzinfo | None:
-        """The configured zone; None: the machine's."""
+        """The configured time zone, or None for the system's."""
         return self.loaded.config.service.zone
 
     def shown_name(self, target: SelectedTable) -> str:
@@ -104,13 +103,14 @@ class TableSelection:
     def unmanaged_reason(
         self, target: SelectedTable, *, write_only: bool
     ) -> tuple[TableStatus, str] | None:
-        """Why the service does not work on a table that it could; None: it does."""
+        """Why the service does not manage a supported table, or None if it does."""
         name, branch = target.name, target.ref.branch
         return unmanaged_reason(self.loaded, name, branch, target.policy, write_only=write_only)
 
 
 def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> TableSelection:
-    """The tables that the arguments name; without `all_of_warehouse` a warehouse alone is none.
+    """The tables that the arguments name; a warehouse without further arguments needs
+    `all_of_warehouse`.
 
     Raises `UsageError` for arguments that contradict each other, `ConfigInvalid` for the
     configuration, `TableNotFound` for what does not exist.
@@ -207,7 +207,7 @@ def tables_of(
 ) -> Iterator[TableRef]:
     """The tables of a catalog that the arguments name; adds to `unreadable` (`TableSelection`).
 
-    Each is followed by its `branches`, as far as these are named, too.
+    Each table is followed by those of its `branches` that are selected.
     """
     if args.table is not None:
         yield catalog.find_table(args.table)
@@ -253,7 +253,7 @@ def _pattern(args: argparse.Namespace) -> re.Pattern[str] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a command found or did in one table: lines for people, the same as plain data."""
+    """The result of a command in one table: lines of text, and the same as plain data."""
 
     lines: Sequence[str]
     found: Mapping[str, Any]
@@ -271,12 +271,12 @@ def joint_code(codes: Sequence[int]) -> int:
 
 
 def table_overrides(args: argparse.Namespace, target: SelectedTable) -> dict[str, str]:
-    """Table options of the rules, and over them those of the run, if it takes any."""
+    """Table options of the rules, overridden by the options of the run."""
     given = overrides_of(args) if "option" in args else {}
     return {**target.policy.options, **given}
 
 
-def why_left_alone(
+def why_unmanaged(
     args: argparse.Namespace, choice: TableSelection, target: SelectedTable
 ) -> str | None:
     """Why the service does not work on the table, None if it does. Reads the table's schema."""
@@ -285,14 +285,14 @@ def why_left_alone(
     return None if found is None else f"{found[0].value}: {found[1]}"
 
 
-def note_if_left_alone(args: argparse.Namespace, choice: TableSelection, what: str) -> None:
-    """Say that something is done with the one table that was named though the service does not."""
+def note_if_unmanaged(args: argparse.Namespace, choice: TableSelection, what: str) -> None:
+    """Print a note if the service does not manage the one table that was named."""
     if not choice.is_single:
         return
-    why = why_left_alone(args, choice, choice.targets[0])
+    why = why_unmanaged(args, choice, choice.targets[0])
     if why is not None:
         name = choice.shown_name(choice.targets[0])
-        say(f"note: {name}: {what} because it was named; serve leaves it alone: {why}")
+        say(f"note: {name}: {what} because it was named; serve does not manage it: {why}")
 
 
 def over_tables(
@@ -305,9 +305,9 @@ def over_tables(
 ) -> int:
     """Print the result of `work` for each table; the exit code.
 
-    Of one table that was named, errors are raised. Of several, a failure does not keep the others
-    from their turn, and what the service leaves alone is passed over if `passes_over`. Once `stop`
-    is set, or the engine cannot be had, no other table begins.
+    Raises the errors of a single named table. With several tables the next one follows after a
+    failure, and `passes_over` skips tables that the service does not manage. No further table
+    starts once `stop` is set or the engine cannot be reached.
     """
     if choice.is_single:
         result = _worked(work, choice.targets[0])
@@ -315,7 +315,7 @@ def over_tables(
         return result.code
     tables: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
-    # Those of tables and of what cannot be listed.
+    # Of tables, and of databases and catalogs that cannot be listed.
     codes: list[int] = []
     for index, target in enumerate(choice.targets):
         if (stop is not None and stop.is_set()) or NO_ENGINE in codes:
@@ -347,10 +347,10 @@ def _one_of_several(
     *,
     passes_over: bool,
 ) -> tuple[str, Mapping[str, Any], list[int]]:
-    """The outcome in words, more of it as plain data, and the code of what was not passed over."""
+    """The outcome in words, its plain data, and the exit code unless the table was skipped."""
     name = choice.shown_name(target)
     try:
-        why = why_left_alone(args, choice, target) if passes_over else None
+        why = why_unmanaged(args, choice, target) if passes_over else None
         if why is not None:
             _print(args, [f"{name}: passed over, {why}"])
             return "passed over", {"why": why}, []
@@ -364,12 +364,12 @@ def _one_of_several(
 
 
 def _worked(work: Callable[[SelectedTable], Result], target: SelectedTable) -> Result:
-    """The result of `work`; whatever it logs, names the table."""
+    """The result of `work`, whose log entries name the table."""
     with bound_contextvars(**target.name.log_fields):
         return work(target)
 
 
 def _print(args: argparse.Namespace, lines: Sequence[str]) -> None:
-    """Lines for people, who are not those who ask for JSON."""
+    """Print lines of text, unless the output is JSON."""
     for line in () if args.json else lines:
         tell(line)

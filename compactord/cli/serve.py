@@ -58,10 +58,10 @@ NO_LITERAL = (
 
 
 def load_usable(path: str | None, overrides: Sequence[str], registries: Registries) -> LoadedConfig:
-    """The configuration of file (None: there is none), environment and `overrides` (`key=value`).
+    """The configuration of the file, if any, the environment and `overrides` (`key=value`).
 
-    Raises `ConfigInvalid` with all problems, those of values with which nothing can be done
-    included. Opens stores and asks them nothing.
+    Raises `ConfigInvalid` with all problems, including valid values that make serving impossible.
+    Opens stores without a request.
     """
     loaded = load_config(path, environ=os.environ, overrides=overrides, known=registries)
     if found := list(_unusable(loaded, registries)):
@@ -111,7 +111,7 @@ def _literal_secrets(catalog: CatalogSection, stores: Stores) -> Sequence[str]:
     location = _location(catalog, stores)
     if location is not None:
         return stores.literal_secrets(location, catalog.options)
-    # Which stores there are the catalog's service says later.
+    # The catalog's service names the stores later.
     return [
         key
         for key, text in catalog.options.items()
@@ -150,9 +150,9 @@ def check_online(
     *,
     commits: bool = False,
 ) -> list[tuple[CatalogTrouble, Problem]]:
-    """What is wrong with the catalogs themselves, each with its place in the configuration.
+    """Troubles of the catalogs themselves, each with its place in the configuration.
 
-    With `commits` stores are tried, which makes an object in each.
+    `commits` also tests the stores, which writes an object into each.
     """
     config = loaded.config
     catalogs = {name: open_configured(config, name, registries) for name in config.catalogs}
@@ -186,7 +186,7 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
 
 
 def _unusable(loaded: LoadedConfig, registries: Registries) -> Iterator[Problem]:
-    """Values that are well-formed but with which nothing can be served."""
+    """Well-formed values that make serving impossible."""
     master = loaded.config.spark.master
     if master is not None and not is_master(master):
         yield problem_at(loaded, "spark.master", shown_master(master), MASTERS)
@@ -309,7 +309,7 @@ def _load(args: argparse.Namespace) -> LoadedConfig:
 
 
 def _only_catalog(args: argparse.Namespace) -> Iterator[str]:
-    """The arguments that say what kind of catalog --warehouse is, as values of a configuration."""
+    """The arguments for the catalog of --warehouse, as values of a configuration."""
     keys = catalog_keys(args)
     options = {f"options.{key}": text for key, text in keys.pop("options").items()}
     # A folder's name is no reference and no YAML.
@@ -370,13 +370,13 @@ def check(args: argparse.Namespace) -> int:
     problems = [_problem_json(problem) for _, problem in found]
     told = {"path": loaded.path, "usable": not found, "problems": problems, "warnings": warnings}
     answer(args, told, [] if found else [usable])
-    # What the configuration, then what permissions have to mend; the rest may heal.
+    # Errors of the configuration first, then of permissions; other errors may be temporary.
     codes = {exit_code(trouble.error) for trouble, _ in found}
     return next((code for code in (USAGE, DENIED, FAILED) if code in codes), OK)
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:
-    """What `config check --json` and `config show --json` print beside an error."""
+    """The figures that `config check --json` and `config show --json` add to an error."""
     problems = error.problems if isinstance(error, ConfigInvalid) else ()
     return {"usable": False, "problems": [_problem_json(problem) for problem in problems]}
 

@@ -1,6 +1,6 @@
 """`compactord tables` and `compactord why`: the status of tables, with or without a service.
 
-It reads no table. The state and its reason are those that `top --url` and the page show.
+With a service they read no table. `top --url` and the page show the same state and reason.
 
 Only a service knows which tables it has halted and which buckets it has quarantined.
 """
@@ -59,18 +59,18 @@ from compactord.text import count_text, size_text
 from compactord.top.status import NoAnswer
 from compactord.top.top import DaemonSource
 
-# The commands say it below what they read themselves.
+# The commands print it below their own findings.
 ASK_A_SERVICE = (
-    "what a running service has halted or quarantined is known to it alone: --url http://HOST:9464"
+    "only a running service knows what it has halted or quarantined: --url http://HOST:9464"
 )
 
 
-# The name for people, which has the catalog where needed, and the row.
+# The displayed name, with the catalog if needed, and the row.
 _Listed = tuple[str, dict[str, Any]]
 
 
 def _row(table: TableView, now_ms: int) -> dict[str, Any]:
-    """The table as it is listed: its state, and its numbers; those of runs only with keys."""
+    """The table's row: its state and numbers; numbers of runs only for primary-key tables."""
     name, info, shape = table.name, table.info, table.shape
     has_runs = info.compaction_trigger > 0
     found: dict[str, Any] = {
@@ -130,13 +130,13 @@ def read_table(
         lag_ms = target.policy.max_freshness_lag_ms or 0
         view = replace(view, shape=_shape(table, state), max_freshness_lag_ms=lag_ms)
         view = replace(view, first_poll_ms=clock.now_ms())
-    # Of a table that cannot be read nobody knows whether it is write-only.
+    # A table that cannot be read may be write-only.
     alone = choice.unmanaged_reason(target, write_only=table is None or table.options.write_only)
     return offline_view(view, alone, refused, hold), table, state
 
 
 def _shape(table: OpenTable, state: TableState) -> TableShape:
-    """The numbers that are told without planning."""
+    """The numbers that need no plan."""
     files = state.files
     summaries = files.summaries()
     return TableShape(
@@ -151,7 +151,7 @@ def _shape(table: OpenTable, state: TableState) -> TableShape:
 
 
 def listed_by_service(args: argparse.Namespace) -> list[_Listed]:
-    """The tables that the arguments choose of those of the service at `--url`.
+    """The tables of the service at `--url` that the arguments select.
 
     Raises `UsageError` if none answers there, `TableNotFound` if it has none of them.
     """
@@ -178,7 +178,7 @@ def why_by_service(args: argparse.Namespace) -> int:
             "give one of them by --catalog"
         )
     path = "/".join(quote(part, safe="") for part in table.name)
-    detail = decode(TableDetail, _asked(source, f"/v1/tables/{path}"))
+    detail = decode(TableDetail, _get(source, f"/v1/tables/{path}"))
     detail = replace(detail, view=table, buckets=detail.buckets[: args.worst])
     known = {"quarantined": plain(table.quarantined), "bucket_count": detail.bucket_count}
     found = _why_json(detail, view.now_ms, known, _BUCKET_FIELDS)
@@ -198,7 +198,7 @@ def _source(args: argparse.Namespace) -> DaemonSource:
     return DaemonSource(args.url)
 
 
-def _asked(source: DaemonSource, path: str) -> Mapping[str, Any]:
+def _get(source: DaemonSource, path: str) -> Mapping[str, Any]:
     try:
         return source.get(path)
     except NoAnswer as error:
@@ -207,14 +207,14 @@ def _asked(source: DaemonSource, path: str) -> Mapping[str, Any]:
 
 def _view(args: argparse.Namespace, source: DaemonSource) -> ServiceView:
     """The service's tables, and when it saw them so."""
-    found = _asked(source, "/v1/tables")
+    found = _get(source, "/v1/tables")
     if "tables" not in found:
         raise UsageError(f"what answers at {args.url} is not compactord")
     return decode(ServiceView, found)
 
 
 def _chosen(args: argparse.Namespace, view: ServiceView) -> list[TableView]:
-    """Those that the arguments choose. Raises `TableNotFound` if they name what is not there."""
+    """The selected tables. Raises `TableNotFound` if the arguments match none."""
     is_chosen = table_test(args)
     chosen = [
         table
@@ -333,7 +333,7 @@ def why(args: argparse.Namespace) -> int:
 def _with_buckets(
     args: argparse.Namespace, detail: TableDetail, planner: StatePlanner
 ) -> TableDetail:
-    """The table with the requested buckets, those with the most to do first."""
+    """The table with the requested buckets, most work first."""
     table, state = planner.table, planner.state
     in_partition = PartitionTest(table, partitions_of(args))
 
@@ -342,7 +342,7 @@ def _with_buckets(
 
     requested = [bucket for bucket in state.files.bucket_ids() if wanted(bucket)]
     if not requested and (args.bucket is not None or args.partition):
-        raise UsageError(f"{table.ref.full_name} has no live files in what was asked for")
+        raise UsageError(f"{table.ref.full_name} has no live files in the requested buckets")
     worst = args.worst or (_WORST if args.bucket is None else len(requested))
     shapes = report.bucket_shapes(table, state, wanted=wanted, worst=worst)
     buckets = tuple(_bucket(planner, shape.bucket_id) for shape in shapes)

@@ -1,4 +1,4 @@
-"""`compactord verify`: whether all files of tables are there and as their metadata says."""
+"""`compactord verify`: checks all files of tables against the metadata."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PAUSE_SECONDS = 10.0
 
 
 def verify(args: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Run the command; the exit code, or `UsageError`. `clock` None: the machine's."""
+    """Run the command; returns the exit code, or raises `UsageError`."""
     clock = clock or SystemClock()
     sample, share = _sample(args.footers), _share(args.pages)
     wanted = Wanted(snapshot_id=args.snapshot, tag=args.tag, is_all=args.all_snapshots)
@@ -64,7 +64,7 @@ def _sample(text: str) -> int | None:
 
 
 def _share(text: str | None) -> float | None:
-    """Of `--pages`, above 0 and up to 1; None without it."""
+    """The share given with `--pages`, above 0 and up to 1, or None without it."""
     if text is None or text == "all":
         return None if text is None else 1.0
     number = text.removesuffix("%")
@@ -80,7 +80,7 @@ def _share(text: str | None) -> float | None:
 def _rules(
     target: SelectedTable, access: TableAccess, sample: int | None, share: float | None
 ) -> FileRules | str:
-    """What the latest schema says of the table's files; as a text why it does not."""
+    """The rules of the latest schema for the table's files, or the reason why there are none."""
     try:
         schema = access.newest_schema()
         table = describe_table(access, schema, {}, target.registries)

@@ -85,7 +85,7 @@ def test_a_table_that_is_named_is_taken_though_serve_leaves_it(
     assert [each["reason"] for each in found["compactions"]] == ["size_amp"]
     trigger = ("--option", "num-sorted-run.compaction-trigger=9")
     text = said(capsys, "compact", "--config", config, "--table", name, *trigger)
-    assert f"note: {name}: it is compacted because it was named; serve leaves it alone: " in text
+    assert f"note: {name}: it is compacted because it was named; serve does not manage it: " in text
     assert f"{name}: nothing to do" in text
 
 

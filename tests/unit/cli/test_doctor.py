@@ -182,7 +182,7 @@ class _Foreign(MemoryStorage):
 def test_a_store_that_replaces_is_found_out_and_left_as_it_was() -> None:
     storage = _Replacing(_lake().objects)
     found = _of_catalog(storage)["commits"]
-    assert (found.verdict, "snapshots would be lost" in found.found) == (Verdict.FAILED, True)
+    assert (found.verdict, "would lose snapshots" in found.found) == (Verdict.FAILED, True)
     assert storage.objects == _lake().objects
 
 
@@ -237,7 +237,7 @@ def test_a_probe_that_fails_removes_what_it_made() -> None:
     [
         (100, None, {}, Verdict.OK, "polls take 30.0 requests a second"),
         (5000, {}, {}, Verdict.WARNING, "1,500.0 requests a second; set max_quiet_interval: 5 min"),
-        (5000, {}, {}, Verdict.WARNING, "which spares 1,450.0 of them"),
+        (5000, {}, {}, Verdict.WARNING, "which saves 1,450.0 of them"),
         (5000, {}, {"max_quiet_interval": "5 min"}, Verdict.OK, "50.0 requests a second"),
         (1000, _MINUTE, {}, Verdict.OK, "50.0 requests a second"),
         (1000, {}, {"discovery_interval": "1 min"}, Verdict.OK, "50.0 requests a second"),

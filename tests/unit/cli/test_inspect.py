@@ -67,7 +67,7 @@ def test_people_are_told_that_there_are_more(
     table: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = said(capsys, *table, "--worst", "1")
-    assert "(1 of 3 buckets: those with the most to do)" in text
+    assert "(1 of 3 buckets, most work first)" in text
     assert "no live files in partition p=9" in said(capsys, *table, "--partition", "p=9")
     assert "of 3 buckets" not in said(capsys, *table)
 

@@ -88,7 +88,7 @@ def test_runs_stand_against_the_triggers_that_the_rules_set(
     assert "6 * of 5, 8" in text
     assert "3 small" in text
     assert "7 tables: 2 active, 1 error, 2 excluded, 1 paused, 1 unsupported" in text
-    assert "is known to it alone: --url http://HOST:9464" in text
+    assert "what it has halted or quarantined: --url http://HOST:9464" in text
 
 
 def test_a_warehouse_without_a_configuration_is_listed_as_serve_would_see_it(

@@ -64,7 +64,7 @@ def _why(
             "more than 1.0 KiB below the highest level",
             "when a slot is free",
         ),
-        (2, {"compaction_force__up__level__0": "true"}, "force_l0", "level 0 is to be empty", ""),
+        (2, {"compaction_force__up__level__0": "true"}, "force_l0", "level 0 must be empty", ""),
         (
             3,
             {"full__compaction_delta__commits": "3"},
@@ -195,7 +195,7 @@ def test_effective_options_and_settings_say_where_they_come_from(
     text = said(capsys, *lazy)
     assert f"rules that match: rules.0 ({config}:6)" in text
     assert "bucket 0: nothing is picked" in text
-    assert "is known to it alone: --url http://HOST:9464" in text
+    assert "what it has halted or quarantined: --url http://HOST:9464" in text
 
 
 def test_one_bucket_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +206,7 @@ def test_one_bucket_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (len(found["buckets"]), found["buckets_asked"], found["bucket_count"]) == (2, 3, 3)
     config = f"{tmp_path}/compactord.yaml"
     missing = said(capsys, "why", "d.t", "--config", config, "--bucket", "9", code=2)
-    assert "no live files in what was asked for" in missing
+    assert "no live files in the requested buckets" in missing
 
 
 def test_a_table_that_is_refused_says_why(
@@ -247,10 +247,10 @@ def test_a_service_explains_a_table_as_the_command_does(
     expected = _why(capsys, tmp_path, rules=rules)
     compactor = compactor_of(LOCAL, table, clock=clock, append_wait_ms=3_600_000)
     compactor.cycle((), ALL)
-    assert compactor.seen is not None
+    assert compactor.last_plan is not None
     detail = explained(
-        TableDetail(view=table_view("d.t"), buckets=bucket_details(compactor.seen), bucket_count=1),
-        compactor.seen.table,
+        TableDetail(view=table_view("d.t"), buckets=bucket_details(compactor.last_plan), bucket_count=1),
+        compactor.last_plan.table,
         load_config(str(tmp_path / "compactord.yaml"), environ={}),
         now_ms=clock.now_ms(),
         zone=clock.time_zone,
