@@ -249,7 +249,9 @@ def test_a_service_explains_a_table_as_the_command_does(
     compactor.cycle((), ALL)
     assert compactor.last_plan is not None
     detail = explained(
-        TableDetail(view=table_view("d.t"), buckets=bucket_details(compactor.last_plan), bucket_count=1),
+        TableDetail(
+            view=table_view("d.t"), buckets=bucket_details(compactor.last_plan), bucket_count=1
+        ),
         compactor.last_plan.table,
         load_config(str(tmp_path / "compactord.yaml"), environ={}),
         now_ms=clock.now_ms(),

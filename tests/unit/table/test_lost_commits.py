@@ -220,7 +220,7 @@ Act = Callable[[Case], None]
             Case(file=lambda file: replace(file, extra_files=("x.index",))),
             _nothing,
             _nothing,
-            "beside it",
+            "companion files",
             id="extra files",
         ),
         pytest.param(
