@@ -31,7 +31,7 @@ from tests.views import FixedClock, busy_night
 
 PAGES = sorted((DEPLOY / "runbooks").glob("*.md"))
 PACKAGE = DEPLOY.parent / "compactord"
-HEADINGS = ["What it means", "If you do nothing", "Diagnosis", "Do", "Do not"]
+HEADINGS = ["Meaning", "If you do nothing", "Diagnosis", "Do", "Do not"]
 # What to do about a key that is refused stands on one page, to which the others lead.
 CREDENTIALS = "CompactordDiscoveryFailing"
 # The release of the documentation: its namespace, its deployment, and the service's port.
