@@ -233,7 +233,7 @@ def _above(path: str, root: str) -> Iterator[str]:
 def outer_table(storage: Storage, location: str) -> str | None:
     """The table that has this one in a partition folder, or None. Raises what listing raises.
 
-    Its bucket folders look like those of the inner table.
+    The bucket folders of both look alike.
     """
     folder, _, name = location.rpartition("/")
     while folder and "=" in name:

@@ -220,7 +220,7 @@ class UsedNames:
                 yield _Version(paths.join(changelogs, status.name), status, may_lack=True)
 
     def _read_versions(self, versions: Iterable[_Version]) -> dict[_Version, StorageError]:
-        """Note the names of `versions`; returns the errors of those with missing files."""
+        """Note the names of `versions`; returns the errors for missing files by version."""
         missing: dict[_Version, StorageError] = {}
         absences = Absences(self._storage)
         for version in versions:
