@@ -57,10 +57,7 @@ class CheckedFiles:
 
 
 class CopyWatch:
-    """Looks for copies younger than `grace_ms`, unless that is 0.
-
-    `checked` is kept between rounds.
-    """
+    """Looks for copies younger than `grace_ms`, unless that is 0. Rounds share `checked`."""
 
     def __init__(self, grace_ms: int = 0, checked: CheckedFiles | None = None) -> None:
         self.grace_ms = grace_ms

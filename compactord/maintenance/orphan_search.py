@@ -40,10 +40,7 @@ from compactord.storage.calls import for_each_concurrently, map_concurrently
 
 
 class FileNames:
-    """A set of names, kept as hashes: a million take 9 MB.
-
-    A name that shares its hash with a used name counts as named.
-    """
+    """Hashes of names: a million take 9 MB. A name that shares a used name's hash is kept."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._hashes = np.unique(hashes_of(names))
@@ -231,10 +228,7 @@ def _above(path: str, root: str) -> Iterator[str]:
 
 
 def outer_table(storage: Storage, location: str) -> str | None:
-    """The table that has this one in a partition folder, or None. Raises what listing raises.
-
-    The bucket folders of both look alike.
-    """
+    """The table that has this one in a partition folder, or None. Raises what listing raises."""
     folder, _, name = location.rpartition("/")
     while folder and "=" in name:
         if _is_of_table(storage.list(folder)):
@@ -278,10 +272,7 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A file that no living process needs: its length, and when it changed last.
-
-    With `upload`, an unfinished upload whose writer died.
-    """
+    """A file that no living process needs, or an unfinished `upload` of a dead process."""
 
     path: str
     size_bytes: int

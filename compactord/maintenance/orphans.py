@@ -141,7 +141,7 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
 
     def told(self, shown: ShownTable, done: Done[Sequence[Orphan]], *others: Done[Any]) -> Told:
         found = [orphan for round_ in done.rounds for orphan in round_]
-        return files_told(shown, found, orphans_text(found))
+        return files_report(shown, found, orphans_text(found))
 
 
 def owner_rule(clock: Clock, grace_ms: int, myself: Owner | None = None) -> OwnerRule:
@@ -154,7 +154,7 @@ def owner_rule(clock: Clock, grace_ms: int, myself: Owner | None = None) -> Owne
     )
 
 
-def files_told(shown: ShownTable, found: Sequence[Orphan], what: str) -> Told:
+def files_report(shown: ShownTable, found: Sequence[Orphan], what: str) -> Told:
     """The report of removed files `what`; in a dry run, with each path."""
     verb = "would remove" if shown.is_dry else "removed"
     lines = [f"{shown.name}: {verb} {what}" if found else f"{shown.name}: nothing left over"]
@@ -238,8 +238,7 @@ def trash_path(folders: TableFolders, trash: str, path: str) -> str:
 def _move(storage: Storage, folders: TableFolders, trash: str, orphan: Orphan) -> None:
     """Copy the file, then delete it.
 
-    A copy made by another sweep does not count: a sweep that fails removes its copy, even a
-    complete one.
+    It makes a copy of its own: another sweep that fails removes its copy, even a complete one.
     """
     with storage.open_output(trash_path(folders, trash, orphan.path)) as stream:
         for data in _parts(storage, orphan.path, orphan.size_bytes):
