@@ -127,7 +127,7 @@ class _Search:
         return None
 
     def _forget(self) -> None:
-        """Forget deleted files once copies of them can no longer be recent."""
+        """Forget deleted files after the grace: until then they may be originals of copies."""
         there = {_key(file) for file in self._files}
         for key in [key for key in self._known if key not in there and key[1] <= self._since_ms]:
             del self._known[key]

@@ -285,7 +285,7 @@ class ExpiringHistory:
 def plan_expiry(
     reader: MetadataReader, history: ExpiringHistory, *, bucket_folder: Callable[[BucketId], str]
 ) -> ExpirePlan:
-    """Plan an expiry; deletes nothing.
+    """Plan an expiry of snapshots; deletes no file.
 
     Raises what reading raises, and `UnsupportedTable` for files outside the table. Only metadata of
     expiring snapshots may be missing: an interrupted expiry deletes it after their data files.
@@ -454,7 +454,7 @@ def plan_changelogs(
     *,
     bucket_folder: Callable[[BucketId], str],
 ) -> ExpirePlan:
-    """Plan the expiry; deletes nothing.
+    """Plan an expiry of changelogs; deletes no file.
 
     Raises what reading raises, and `UnsupportedTable` for files outside the table. Metadata of
     changelogs may be missing.

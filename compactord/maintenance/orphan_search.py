@@ -422,7 +422,7 @@ class OrphanSearch:
         """
         outer = outer_table(self._storage, self._folders.location)
         if outer is not None:
-            raise Incomplete(f"it lies in a partition folder of the table at {outer}")
+            raise Incomplete(f"it is in a partition folder of the table at {outer}")
         uploads = _left_uploads(self._storage, self._folders.location, self._rule)
         listing = FileListing(self._storage, self._folders)
         self._names = FileNames(status.name for _, status in self._old(listing))

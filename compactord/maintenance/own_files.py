@@ -45,7 +45,7 @@ class OwnFiles:
         """As `require`; also refuses a data, index or statistics file in a folder of metadata."""
         if self._place(path) in _OF_METADATA:
             raise self._refusal(
-                path, "lies among the table's metadata, and is named as another file"
+                path, "is among the table's metadata, but is referenced as another file"
             )
 
     def delete(self, path: str) -> None:
@@ -72,7 +72,7 @@ class OwnFiles:
             if root == self._location:
                 return real_below.split("/")[0], None
             other = self._table_at(folder)
-            return "", other and f"lies in the folder of another table, {other}"
+            return "", other and f"is in the folder of another table, {other}"
         if any(_below(folder, root) is not None for root in self._roots):
             return "", f"is behind a link, at {real}, outside of the table"
         options = " or ".join(_EXTERNAL)

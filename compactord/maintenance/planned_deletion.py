@@ -173,7 +173,7 @@ class PlannedDeletion:
         counts["size_bytes"] = plan.size_bytes
         self.check()
         for id_, path in versions.items():
-            # A new tag can save only these versions' files now.
+            # These files are all that a new tag could still keep.
             if self._keepers.moved():
                 self._keepers.check()
             self._require_end()

@@ -312,7 +312,7 @@ class _Round:
         end = snapshots.get(wanted.end)
         expiring = snapshots.within(wanted.first, wanted.end)
         if end is None or not expiring:
-            what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
+            what = f"snapshot {wanted.end} is gone" if end is None else "they are already gone"
             raise TableChanged(what)
         self._end, self._snapshots = end, snapshots
         self._deletion = PlannedDeletion(table, self._require_end)

@@ -185,7 +185,7 @@ class UsedNames:
             missing = self._read_versions(unread)
         raise TransientStorageError(
             paths.snapshot_folder(self._location),
-            f"its snapshots changed each of {_LISTINGS_MAX} times that they were read",
+            f"its snapshots changed during each of {_LISTINGS_MAX} reads",
         )
 
     def _roots(self) -> list[str]:
@@ -233,7 +233,7 @@ class UsedNames:
                 continue
             is_copy = is_restored(snapshot, version.status, self._since_ms)
             if version.snapshot_id is not None and is_copy:
-                raise Incomplete(f"{path} was copied lately: a restore may go on")
+                raise Incomplete(f"{path} was copied recently: {MAY_BE_RESTORED}")
             self._read.add(version)
         return missing
 
