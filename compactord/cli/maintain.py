@@ -28,7 +28,7 @@ from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
 from compactord.maintenance.orphans import (
     SweepForeign,
     SweepOrphans,
-    files_told,
+    files_report,
     owner_rule,
     remove_found,
     trash_of,
@@ -95,7 +95,7 @@ def foreign_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
         )
     size = size_text(sum(orphan.size_bytes for orphan in found))
     what = f"{count_text(len(found), 'file')} that nothing names ({size})"
-    told = files_told(run.shown(target, None), found, what)
+    told = files_report(run.shown(target, None), found, what)
     lines = [*told.lines]
     if run.is_dry:
         lines += [f"  {folder} (empty folder)" for folder in search.empty_folders]

@@ -1,4 +1,4 @@
-"""Changelogs that outlive their snapshots: their files and hints (utils/ChangelogManager.java)."""
+"""Files and hints of changelogs that outlive their snapshots (utils/ChangelogManager.java)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = structlog.get_logger()
 
 
 def keep_changelog(storage: Storage, root: str, snapshot: Snapshot) -> bool:
-    """Write a snapshot's file, as it is, as the changelog of its id; False: it is gone or replaced.
+    """Copy a snapshot's file to the changelog of its id; False if it is missing or replaced.
 
-    A changelog of that id is that of another snapshot, which had the id before, or of this one.
+    An existing changelog of that id may belong to an earlier snapshot with the same id.
     """
     source, path = paths.snapshot_path(root, snapshot.id), paths.changelog_path(root, snapshot.id)
     try:
@@ -69,7 +69,7 @@ def changelog_ids(storage: Storage, root: str) -> tuple[int, ...]:
 
 
 def read_changelog(storage: Storage, root: str, id_: int) -> Snapshot | None:
-    """The changelog, None if there certainly is none: a listing has to agree."""
+    """The changelog, or None if a listing confirms that it does not exist."""
     path = paths.changelog_path(root, id_)
     try:
         return parse_snapshot(storage.read(path), path)

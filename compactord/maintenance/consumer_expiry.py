@@ -1,8 +1,8 @@
 """Expiry of consumers: idle readers stop pinning snapshots.
 
 A consumer expires if its file has not changed for the table's `consumer.expiration-time`; without
-the option none does, since a paused reader loses its place. Of the branch that the table is, as
-consumer/ConsumerManager.java (expire).
+the option none does, since a paused reader would lose its place. Only the table's own branch is
+covered, as in consumer/ConsumerManager.java (expire).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _next_snapshot(table: TableValues, path: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireConsumers(RuledKind[RoundResult[IdleConsumer]], PlannedKind[IdleConsumer]):
-    """Due every `interval_ms`, in the windows of expiry, where options ask for it."""
+    """Due every `interval_ms`, in the windows of expiry, if the table's options enable it."""
 
     name = choice = key = "consumers"
     noun = "consumer"
@@ -82,7 +82,7 @@ class ExpireConsumers(RuledKind[RoundResult[IdleConsumer]], PlannedKind[IdleCons
     def plan(
         self, table: OpenedTable, now_ms: int, under_way: UnderWay | None
     ) -> Plan[IdleConsumer]:
-        """None while the table is held or being restored: consumers keep snapshots."""
+        """Idle consumers; none while the table is held or being restored: they keep snapshots."""
         idle = idle_consumers(table.table, now_ms)
         copies = watched(table, self.grace_ms)
         may_delete = (
@@ -98,7 +98,7 @@ class ExpireConsumers(RuledKind[RoundResult[IdleConsumer]], PlannedKind[IdleCons
         storage, own = table.table.storage, own_files(table.table)
         for consumer in plan.items:
             status = storage.status(consumer.path)
-            # It may have moved or been deleted meanwhile.
+            # The consumer may have moved or been deleted meanwhile.
             if status is not None and status.changed_ms == consumer.changed_ms:
                 own.delete(consumer.path)
                 result.items.append(consumer)

@@ -1,9 +1,9 @@
-"""Copies of snapshots, tags and schemas, made lately: others that name files may follow.
+"""Detects recent copies of snapshots, tags and schemas: a restore may be running.
 
-A restore, a copy of a table and a store's sync bring folders in any order, so versions that need
-files of the past may come last. Their files have changed later than the moments that stand in them
-allow. Java copies such files within a table, too, as it makes a branch, fast-forwards main, or
-rolls back to a tag: what is the copy of a file that was there before tells of no restore.
+A restore, a copy of a table and a store's sync copy folders in any order, so versions that need old
+files may arrive last. A copied file has changed later than the time recorded in it allows. Java
+also copies such files within a table when it makes a branch, fast-forwards main, or rolls back to a
+tag: a copy of a file that the table had before is no sign of a restore.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _File(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """Which version a file holds, its number, and until when a file of it is written normally."""
+    """The version in a file, its number, and the latest normal time to write the file."""
 
     identity: Identity
     number: int
@@ -47,9 +47,9 @@ class _Content(NamedTuple):
 
 
 class CheckedFiles:
-    """Files that earlier rounds found to be no copies, or copies from within the table.
+    """The versions in files that earlier rounds found to be originals or copies within the table.
 
-    By path, change and size: what they hold.
+    By path, change and size.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class CheckedFiles:
 
 
 class CopyWatch:
-    """Looks for copies younger than `grace_ms`; 0: for none. `checked` is kept between rounds."""
+    """Looks for copies younger than `grace_ms`, unless that is 0. Rounds share `checked`."""
 
     def __init__(self, grace_ms: int = 0, checked: CheckedFiles | None = None) -> None:
         self.grace_ms = grace_ms
@@ -69,10 +69,10 @@ class CopyWatch:
         now_ms: int,
         snapshot_of: Callable[[int], Snapshot | None] | None = None,
     ) -> str | None:
-        """Why nothing of the table may be deleted now; None: nothing speaks for a restore.
+        """Why no file of the table may be deleted now, or None without a sign of a restore.
 
-        `snapshot_of` reads snapshots of the table's own branch that are known to the caller, too.
-        A file of which the store tells no time is no sign. Raises what listing and reading raise.
+        `snapshot_of` reads snapshots of the table's own branch; a caller may have them in memory.
+        A file without a time in the store is no sign. Raises what listing and reading raise.
         """
         if not self.grace_ms:
             return None
@@ -81,17 +81,17 @@ class CopyWatch:
         if copy is None:
             return None
         return (
-            f"{copy} changed later than the time recorded in it, so {MAY_BE_RESTORED}; nothing is "
+            f"{copy} changed later than the time recorded in it, so {MAY_BE_RESTORED}; no file is "
             "deleted until that file is older than recovery.orphan_grace"
         )
 
 
-# Where nobody says how long to wait for copies.
+# For callers without a grace for copies.
 NO_WATCH = CopyWatch()
 
 
 def watched(table: OpenedTable, grace_ms: int) -> CopyWatch:
-    """For rounds of one table, which keep what the last one found out."""
+    """A watch for rounds of one table, with the results of the last one."""
     return CopyWatch(grace_ms, table.memory(CheckedFiles))
 
 
@@ -112,7 +112,7 @@ class _Search:
         self._files = tuple(_listed(self._storage, table.ref.location))
 
     def found(self) -> str | None:
-        """The path of a copy that was made lately, None without one."""
+        """The path of a recent copy, or None."""
         self._forget()
         recent = [file for file in self._files if self._is_recent(file)]
         new = [file for file in recent if _key(file) not in self._known]
@@ -127,7 +127,7 @@ class _Search:
         return None
 
     def _forget(self) -> None:
-        """Files that are gone matter as long as copies of them may be made out to be new."""
+        """Forget deleted files after the grace: until then they may be originals of copies."""
         there = {_key(file) for file in self._files}
         for key in [key for key in self._known if key not in there and key[1] <= self._since_ms]:
             del self._known[key]
@@ -160,7 +160,7 @@ class _Search:
         return False
 
     def _content(self, file: _File) -> _Content | None:
-        """What the file holds, None if it is gone."""
+        """The version in the file, or None if the file is missing."""
         if file.path not in self._contents:
             with contextlib.suppress(ObjectNotFound):
                 self._contents[file.path] = self._read(file)
@@ -180,7 +180,7 @@ class _Search:
         content = _of_snapshot(parse_snapshot(data, file.path))
         if file.prefix == _SNAPSHOT:
             return content
-        # A tag is made of a snapshot that is there, and most are retained for so long.
+        # A tag is made from an existing snapshot, and most snapshots are retained this long.
         until_ms = content.until_ms + max(0, self._retained_ms - WRITE_DELAY_MAX_MS)
         with contextlib.suppress(FormatError):
             times = tag_times(parse_object(data, file.path, "a tag"), file.path)
@@ -194,7 +194,7 @@ def _of_snapshot(snapshot: Snapshot) -> _Content:
 
 
 def _of_schema(found: Mapping[str, object]) -> _Content | None:
-    """None for a schema that does not say when it was made: it is no sign."""
+    """The version in a schema, or None without a creation time: it is no sign."""
     number, time_ms = found.get("id"), found.get("timeMillis")
     if type(number) is not int or type(time_ms) is not int or time_ms <= 0:
         return None

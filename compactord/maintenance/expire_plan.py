@@ -1,6 +1,6 @@
 """Plans the files to delete with expiring snapshots and changelogs, before any deletion.
 
-Of the snapshots b..e, those before e expire. Deleted are:
+If snapshots b..e-1 expire and e becomes the oldest, the plan deletes:
 
 1. Data files that the deltas of b+1..e delete and do not add again, unless a tag before the
    deleting snapshot still has them.
@@ -8,33 +8,33 @@ Of the snapshots b..e, those before e expire. Deleted are:
 3. Manifests, lists, index files and statistics of b..e-1 that neither e nor a tag among them names.
 
 That is Java's rule (table/ExpireSnapshotsImpl.java, operation/FileDeletionBase.java). It assumes
-that a deleted file never comes back, that each snapshot was made from the one before it, and that
-only snapshots and tags of the branch need files. Where these assumptions fail, more is kept here
-than by Java:
+that a deleted file never returns, that each snapshot was made from the one before it, and that only
+snapshots and tags of the branch need files. Where these assumptions fail, this plan keeps more than
+Java:
 
 - a file that a later snapshot adds again (a rollback to an old snapshot as a new one does that), or
   that was added again before: then the nearest tag, the only one that Java checks, may lack a file
-  that an older one has;
+  that an older tag has;
 - all files of e, unless metadata proves that e descends from all of b+1..e-1: one of them may have
   been replaced after e's writer had read it;
-- all files of tags on replaced snapshots, of other branches (main is one to them), and what
-  readers of long-lived changelogs need.
+- all files of tags on replaced snapshots, of other branches (for a branch, main is one), and all
+  files that readers of long-lived changelogs need.
 
-Where changelogs outlive their snapshots (`ChangelogRetention`), these keep of the snapshots b..e-1:
+Changelogs that outlive their snapshots (`ChangelogRetention`) keep these files of b..e-1:
 
-- without a changelog producer the data files that writers added, until the changelog expires whose
-  snapshot deleted them, and the lists;
+- without a changelog producer, the lists, and the data files that writers added, until the
+  changelog of the deleting snapshot expires;
 - otherwise the changelog files and lists.
 
-Of the changelogs b..e, those before e expire. Deleted are:
+If changelogs b..e-1 expire and e becomes the oldest, the plan deletes:
 
 1. Their changelog files.
-2. Data files that their snapshots deleted and did not add again, as far as the expiry of these had
-   kept them: the lists that name them are gone otherwise.
-3. Manifests and lists of b..e-1 that nothing else names.
+2. Data files that their snapshots deleted and did not add again, if the expiry of these snapshots
+   kept them. Otherwise the lists that name them no longer exist.
+3. Manifests and lists of b..e-1 that no other version names.
 
-As table/ExpireChangelogImpl.java, which asks changelog e, the oldest snapshot and some tags alone.
-Asked are here also all that may have files of the past: snapshots and changelogs of an overwrite
+As table/ExpireChangelogImpl.java, which checks only changelog e, the oldest snapshot and some tags.
+This plan also checks all versions that may have old files: snapshots and changelogs of an overwrite
 (a rollback as a new snapshot is one), tags on replaced snapshots, and all other branches.
 """
 
@@ -62,8 +62,8 @@ _CLOCKS_DIFFER_MS = 48 * 3_600_000
 class ExpirePlan:
     """Paths to delete, in this order: a list after the manifests that it names.
 
-    `bucket_folders` are those that lose files. Extra files follow the data file or manifest that
-    has them. `size_bytes` counts data files, changelog files and manifests.
+    `bucket_folders` lose files. Extra files follow the data file or manifest that has them.
+    `size_bytes` counts data files, changelog files and manifests.
     """
 
     data_files: tuple[str, ...]
@@ -77,12 +77,12 @@ class ExpirePlan:
 
     @property
     def files(self) -> tuple[tuple[str, Sequence[str]], ...]:
-        """What is deleted first, by the name of its count in `Expired`."""
+        """Paths to delete first, by the name of their figure."""
         return ("data_files", self.data_files), ("changelog_files", self.changelog_files)
 
     @property
     def metadata(self) -> tuple[tuple[str, Sequence[str]], ...]:
-        """What is deleted then, in the same way."""
+        """Paths to delete after `files`, by the name of their figure."""
         return (
             ("manifests", self.manifests),
             ("index_files", (*self.index_files, *self.statistics)),
@@ -92,10 +92,10 @@ class ExpirePlan:
 
 @dataclass(slots=True)
 class Leaves:
-    """Names of metadata files that nothing needs; `lists` and index manifests name the others.
+    """Names of unneeded metadata files; `lists` have manifest lists and index manifests.
 
     Manifests with their sizes in bytes, index files with their paths. The extra files of a manifest
-    follow it, with a size of 0: none is recorded.
+    follow it with size 0, as their size is not recorded.
     """
 
     manifests: dict[str, int] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Leaves:
     lists: dict[str, None] = field(default_factory=dict)
 
     def add_list(self, name: str, manifests: Iterable[ManifestFile], kept: Collection[str]) -> None:
-        """Add a list and its manifests, but for names in `kept`."""
+        """Add a list and its manifests, except names in `kept`."""
         for manifest in manifests:
             if manifest.file_name not in kept:
                 self.manifests[manifest.file_name] = manifest.file_size
@@ -120,7 +120,7 @@ class Leaves:
         lists: Iterable[tuple[str, ReadList]],
         kept: Collection[str],
     ) -> None:
-        """Add what a snapshot leads to, by these of its lists; what is gone names nothing."""
+        """Add a snapshot's metadata files, of these of its lists; missing files name none."""
         for name, read in lists:
             self.add_list(name, reader.if_there(read, snapshot), kept)
         if snapshot.index_manifest is not None and snapshot.index_manifest not in kept:
@@ -169,7 +169,7 @@ def plan_of(
 
 
 def skipping_tags(tags: Sequence[Snapshot], first: int, end: int) -> Sequence[Snapshot]:
-    """The tags whose manifests may be those of snapshots `first` to `end` - 1.
+    """The tags that may share manifests with snapshots `first` to `end` - 1.
 
     `tags` in order of id. As findSkippingTags of table/ExpireSnapshotsImpl.java: from the last one
     at or before `first` (the very first, if there is none) to the last one before `end`.
@@ -182,36 +182,36 @@ def skipping_tags(tags: Sequence[Snapshot], first: int, end: int) -> Sequence[Sn
 def apply_delta(
     changes: Iterable[FileChange], unneeded: dict[FileKey, FileChange]
 ) -> dict[FileKey, FileChange]:
-    """Mark the files that this delta deletes, and unmark those that it adds.
+    """The files that a delta deletes; files that it adds are removed from `unneeded`.
 
-    A file that it deletes and adds moves to another level, in whichever order.
+    A file that is both deleted and added, in any order, moves to another level and stays.
     """
-    gone: dict[FileKey, FileChange] = {}
+    deleted: dict[FileKey, FileChange] = {}
     added: set[FileKey] = set()
     for change in changes:
         if change.kind is EntryKind.ADD:
             added.add(change.key)
         else:
-            gone[change.key] = change
+            deleted[change.key] = change
     for key in added:
-        gone.pop(key, None)
+        deleted.pop(key, None)
         unneeded.pop(key, None)
-    return gone
+    return deleted
 
 
 def spare_tagged(
-    reader: MetadataReader, tags: Sequence[Snapshot], gone: dict[FileKey, FileChange]
+    reader: MetadataReader, tags: Sequence[Snapshot], deleted: dict[FileKey, FileChange]
 ) -> None:
-    """Remove the files that the last of `tags` has, or one that is as old as the oldest file.
+    """Remove the files of the last of `tags`, and of tags not older than the oldest file.
 
-    Checking all tags would mean to read the manifests of all of them.
+    Checks of all tags would read the manifests of all tags.
     """
     oldest_ms = 0
     for tag in reversed(tags):
-        if gone and oldest_ms <= tag.time_ms + _CLOCKS_DIFFER_MS:
+        if deleted and oldest_ms <= tag.time_ms + _CLOCKS_DIFFER_MS:
             for key in reader.live(tag):
-                gone.pop(key, None)
-            oldest_ms = min((file.created_ms for file in gone.values()), default=0)
+                deleted.pop(key, None)
+            oldest_ms = min((file.created_ms for file in deleted.values()), default=0)
 
 
 def spare_others(
@@ -220,7 +220,7 @@ def spare_others(
     changelogs: Iterable[Snapshot],
     unneeded: dict[FileKey, FileChange],
 ) -> None:
-    """Remove the files that these need, of which metadata may be missing; see `ExpiringHistory`."""
+    """Remove the files that these versions need; their metadata may be missing."""
     for other in others:
         for key in reader.live(other, missing_ok=True) if unneeded else ():
             unneeded.pop(key, None)
@@ -234,7 +234,7 @@ def detached_tags(
 ) -> list[Snapshot]:
     """Tags on snapshots that were replaced or rolled back: the order of their ids is no history.
 
-    `known` are the snapshots that there are by id, the newest among them.
+    `known` are existing snapshots by id, including the newest.
     """
     newest = max(known)
     return [
@@ -260,11 +260,11 @@ def _changelog_files(reader: MetadataReader, snapshot: Snapshot) -> Iterator[Fil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringHistory:
-    """The existing snapshots of a table or branch, and everything else that names files.
+    """The existing snapshots of a table or branch, and all other versions that name files.
 
-    `expiring` are b..e-1 in order, `end` is e, `later` has read those after it. `others` are the
-    snapshots and tags of other branches. `changelogs` are long-lived ones that stay, of all
-    branches, but for those of `expiring`, which `retention` keeps; None: it does not.
+    `expiring` are b..e-1 in order, `end` is e, `later` has read the snapshots after e. `others` are
+    the snapshots and tags of other branches. `changelogs` are the retained long-lived changelogs of
+    all branches. With `retention` the snapshots of `expiring` become changelogs, not listed here.
     """
 
     expiring: Sequence[Snapshot]
@@ -285,11 +285,10 @@ class ExpiringHistory:
 def plan_expiry(
     reader: MetadataReader, history: ExpiringHistory, *, bucket_folder: Callable[[BucketId], str]
 ) -> ExpirePlan:
-    """Plan an expiry; deletes nothing.
+    """Plan an expiry of snapshots; deletes no file.
 
     Raises what reading raises, and `UnsupportedTable` for files outside the table. Only metadata of
-    expiring snapshots may be missing: an interrupted expiry had begun to delete it, after their
-    data files.
+    expiring snapshots may be missing: an interrupted expiry deletes it after their data files.
     """
     tags = sorted(history.tags, key=lambda tag: tag.id)
     data = _unneeded_data_files(reader, history, tags)
@@ -312,13 +311,13 @@ def _unneeded_data_files(
     )
     unneeded: dict[FileKey, FileChange] = {}
     for snapshot, changes in deltas:
-        gone = {
+        deleted = {
             key: change
             for key, change in apply_delta(changes, unneeded).items()
             if not _outlives(change, snapshot, history.retention)
         }
-        spare_tagged(reader, [tag for tag in tags if tag.id < snapshot.id], gone)
-        unneeded.update(gone)
+        spare_tagged(reader, [tag for tag in tags if tag.id < snapshot.id], deleted)
+        unneeded.update(deleted)
     added_again = history.later.needed({key.file_name for key in unneeded})
     for key in [key for key in unneeded if key.file_name in added_again]:
         del unneeded[key]
@@ -337,14 +336,14 @@ def _outlives(change: FileChange, deleting: Snapshot, retention: ChangelogRetent
     if retention is None:
         return False
     is_appended = retention.from_deltas and not change.is_compacted
-    return is_appended or _is_told(deleting, retention)
+    return is_appended or _is_read_overwrite(deleting, retention)
 
 
 def _descends(reader: MetadataReader, history: ExpiringHistory) -> bool:
-    """Whether each snapshot's manifests are found in the next one's base, up to the end.
+    """Whether each snapshot's manifests are in the base list of the next one, up to `end`.
 
-    False may only mean that manifests were merged, or that an interrupted expiry has removed some:
-    manifests of the end are never removed. The first one's delta deletes nothing here.
+    False is no proof: manifests may have been merged, or removed by an interrupted expiry, which
+    keeps manifests of `end`. The first snapshot is not checked: its delta deletes no file here.
     """
     chain = (*history.expiring[1:], history.end)
     try:
@@ -387,7 +386,7 @@ def _unneeded_metadata(
         going |= {name for name in (snapshot.statistics,) if name is not None}
     kept |= history.later.needed(going - kept)
     leaves = Leaves()
-    # Read at once where that is faster, and again below from memory.
+    # Read concurrently where that is faster, and below from memory.
     deque(reader.bases_if_there(history.expiring), maxlen=0)
     for snapshot in history.expiring:
         lists = _unneeded_lists(reader, snapshot, history.retention)
@@ -398,26 +397,26 @@ def _unneeded_metadata(
 def _unneeded_lists(
     reader: MetadataReader, snapshot: Snapshot, retention: ChangelogRetention | None
 ) -> Iterator[tuple[str, ReadList]]:
-    """Those that no changelog of the snapshot needs once it has expired."""
-    if retention is not None and (retention.from_deltas or _is_told(snapshot, retention)):
+    """The lists that the snapshot's changelog does not need after the expiry."""
+    if retention is not None and (retention.from_deltas or _is_read_overwrite(snapshot, retention)):
         return
     for name, read in reader.lists(snapshot):
         if retention is None or name != snapshot.changelog_manifest_list:
             yield name, read
 
 
-def _is_told(snapshot: Snapshot, retention: ChangelogRetention) -> bool:
-    """Whether readers take from the snapshot's delta what an overwrite removed."""
+def _is_read_overwrite(snapshot: Snapshot, retention: ChangelogRetention) -> bool:
+    """Whether readers get the rows that an overwrite removed from the snapshot's delta."""
     return retention.from_overwrites and snapshot.commit_kind is CommitKind.OVERWRITE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringChangelogs:
-    """The long-lived changelogs of a table or branch, and everything else that names files.
+    """The long-lived changelogs of a table or branch, and all other versions that name files.
 
-    `expiring` are b..e-1 in order, `end` is e, `later` are the other changelogs that stay.
-    `snapshots` are those of the branch in order, at least one. `others` are the snapshots and tags
-    of other branches, `changelogs` their long-lived changelogs.
+    `expiring` are b..e-1 in order, `end` is e, `later` are the changelogs after e. `snapshots` are
+    the snapshots of the branch in order, at least one. `others` are the snapshots and tags of other
+    branches, `changelogs` their long-lived changelogs.
     """
 
     expiring: Sequence[Snapshot]
@@ -430,9 +429,9 @@ class ExpiringChangelogs:
 
     @property
     def keeping(self) -> tuple[Snapshot, ...]:
-        """The snapshots that may have files of the past: others have those of the oldest, or new.
+        """The snapshots that may have old files, and tags on replaced snapshots.
 
-        With tags on snapshots that were replaced.
+        All other snapshots have only new files and files of the oldest one.
         """
         versions = (*self.expiring, self.end, *self.later, *self.snapshots)
         known = {each.id: each.identity for each in versions}
@@ -441,7 +440,7 @@ class ExpiringChangelogs:
 
     @property
     def staying(self) -> tuple[Snapshot, ...]:
-        """The changelogs that may have files of the past."""
+        """The retained changelogs that may have old files."""
         return (self.end, *_overwrites(self.later), *self.changelogs)
 
 
@@ -455,7 +454,7 @@ def plan_changelogs(
     *,
     bucket_folder: Callable[[BucketId], str],
 ) -> ExpirePlan:
-    """Plan the expiry; deletes nothing.
+    """Plan an expiry of changelogs; deletes no file.
 
     Raises what reading raises, and `UnsupportedTable` for files outside the table. Metadata of
     changelogs may be missing.
@@ -477,9 +476,9 @@ def _files_of_changelogs(
     )
     unneeded: dict[FileKey, FileChange] = {}
     for changelog, changes in deltas:
-        gone = apply_delta(changes, unneeded)
-        spare_tagged(reader, [tag for tag in tags if tag.id < changelog.id], gone)
-        unneeded.update(gone)
+        deleted = apply_delta(changes, unneeded)
+        spare_tagged(reader, [tag for tag in tags if tag.id < changelog.id], deleted)
+        unneeded.update(deleted)
     for snapshot in history.keeping:
         for key in reader.live(snapshot) if unneeded else ():
             unneeded.pop(key, None)

@@ -1,4 +1,4 @@
-"""Reads the metadata of many snapshots once each; finds which of a few files are live in them."""
+"""Reads each metadata file of many snapshots once, and finds wanted files that are live in them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.storage.base import Absences, Storage
 from compactord.storage.calls import map_concurrently
 
-# Each index of these kinds, and of a column, is the one file that the index manifest names.
+# An index of these kinds, or of a column, is exactly the file that the index manifest names.
 _KNOWN_INDEXES = {HASH_INDEX, INDEX_TYPE}
 ReadList = Callable[[Snapshot], tuple[ManifestFile, ...]]
 
@@ -46,10 +46,10 @@ def refuse_unknown_indexes(location: str, files: Iterable[IndexFile | IndexEntry
 
 
 class FileChange(NamedTuple):
-    """What expiry needs of a manifest entry: a whole entry is ten times as large.
+    """The part of a manifest entry that expiry needs: a whole entry is ten times as large.
 
-    `created_ms` is from the wall clock of the file's writer; 0: not known. `is_compacted`: a
-    compaction made the file, so that streaming readers do not read it.
+    `created_ms` is from the wall clock of the file's writer, or 0 if unknown. `is_compacted` files
+    come from a compaction: streaming readers do not read them.
     """
 
     kind: EntryKind
@@ -64,8 +64,8 @@ class FileChange(NamedTuple):
 class MetadataReader:
     """Reads one table's metadata and caches everything. Raises what reading raises.
 
-    The snapshots whose metadata is read are known before this is made. Where metadata may be
-    missing, a listing confirms that it is gone.
+    Create it after the snapshots to read are known. Where metadata may be missing, a listing
+    confirms that it is.
     """
 
     def __init__(self, storage: Storage, location: str) -> None:
@@ -98,25 +98,25 @@ class MetadataReader:
         return self._list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
 
     def lists(self, snapshot: Snapshot) -> Iterator[tuple[str, ReadList]]:
-        """The name of each list that the snapshot has, and what reads it."""
+        """The name of each list of the snapshot, with its reader."""
         yield snapshot.base_manifest_list, self.base
         yield snapshot.delta_manifest_list, self.delta
         if snapshot.changelog_manifest_list is not None:
             yield snapshot.changelog_manifest_list, self.changelog
 
     def if_there(self, read: ReadList, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The manifests that `read` returns; none if the list is gone."""
+        """The manifests that `read` returns; none if the list is missing."""
         with self._absences.ignore_absent():
             return read(snapshot)
         return ()
 
     def changes_if_there(self, manifest: ManifestFile) -> Iterator[FileChange]:
-        """As `changes`; nothing if the manifest is gone."""
+        """As `changes`; empty if the manifest is missing."""
         with self._absences.ignore_absent():
             yield from self.changes(manifest)
 
     def changes(self, manifest: ManifestFile) -> Iterator[FileChange]:
-        """The manifest's entries in order; one manifest is in memory as a whole."""
+        """The manifest's entries in order. A whole manifest is in memory at a time."""
         for entry in read_entries(self._storage, self.location, manifest):
             bucket = self._buckets.setdefault(entry.bucket_id, entry.bucket_id)
             file = entry.file
@@ -135,7 +135,7 @@ class MetadataReader:
         return tuple(c for manifest in self.delta(snapshot) for c in self.changes(manifest))
 
     def delta_if_whole(self, snapshot: Snapshot) -> tuple[FileChange, ...]:
-        """As `delta_changes`; empty if part of it is gone.
+        """As `delta_changes`; empty if part of it is missing.
 
         With half of a delta, upgraded files would look deleted.
         """
@@ -144,11 +144,11 @@ class MetadataReader:
         return ()
 
     def deltas_if_whole(self, snapshots: Sequence[Snapshot]) -> Iterator[tuple[FileChange, ...]]:
-        """That of each snapshot, several at once where the store lies behind a network."""
+        """`delta_if_whole` of each snapshot, concurrently for a store behind a network."""
         return map_concurrently(self._storage, self.delta_if_whole, snapshots)
 
     def bases_if_there(self, snapshots: Sequence[Snapshot]) -> Iterator[tuple[ManifestFile, ...]]:
-        """The base list of each, in the same way."""
+        """The base list of each snapshot, in the same way."""
         return map_concurrently(self._storage, partial(self.if_there, self.base), snapshots)
 
     @staticmethod
@@ -196,7 +196,7 @@ class MetadataReader:
         return names if snapshot.statistics is None else names | {snapshot.statistics}
 
     def metadata_named(self, snapshot: Snapshot) -> set[str]:
-        """All files that the snapshot leads to, except data files; missing files name nothing."""
+        """All files that the snapshot references, except data files; missing files name none."""
         names = self.index_names(snapshot, missing_ok=True)
         if snapshot.statistics is not None:
             names.add(snapshot.statistics)
@@ -207,24 +207,24 @@ class MetadataReader:
     def changelog_named(self, changelog: Snapshot) -> set[str]:
         """The lists and manifests that readers of a long-lived changelog need.
 
-        As operation/ChangelogDeletion.java: the changelog's own, or those of a snapshot without
-        one. Missing files name nothing.
+        As operation/ChangelogDeletion.java: the changelog list and its manifests, or all lists of a
+        snapshot without one. Missing files name none.
         """
         names: set[str] = set()
         for name, read in self.lists(changelog):
-            if changelog.changelog_manifest_list in (None, name) and not self._is_gone(name):
+            if changelog.changelog_manifest_list in (None, name) and not self._is_absent(name):
                 names |= {name, *self._names_in_folder(self.if_there(read, changelog))}
         return names
 
     def changelog_files(self, changelog: Snapshot, *, from_overwrites: bool) -> set[FileKey]:
-        """The data files that readers of a long-lived changelog need, for want of changelog files.
+        """The data files that readers of a long-lived changelog without changelog files need.
 
-        What writers added, as table/source/snapshot/DeltaFollowUpScanner.java. `from_overwrites`:
-        also what an overwrite removed. Missing files name nothing.
+        Files that writers added, as table/source/snapshot/DeltaFollowUpScanner.java; with
+        `from_overwrites` also files that an overwrite removed. Missing files name none.
         """
         is_read = changelog.commit_kind is not CommitKind.COMPACT
         is_read = is_read and changelog.changelog_manifest_list is None
-        if not is_read or self._is_gone(changelog.delta_manifest_list):
+        if not is_read or self._is_absent(changelog.delta_manifest_list):
             return set()
         removed = from_overwrites and changelog.commit_kind is CommitKind.OVERWRITE
         return {
@@ -241,9 +241,9 @@ class MetadataReader:
         self._found.clear()
 
     def live(self, snapshot: Snapshot, *, missing_ok: bool = False) -> frozenset[FileKey]:
-        """Those of the wanted files that are live in this snapshot.
+        """The wanted files that are live in this snapshot.
 
-        Reads each of its manifests once, as columns. `missing_ok`: missing files name nothing.
+        Reads each of its manifests once, as columns. With `missing_ok`, missing files name none.
         """
         if not self._wanted:
             return frozenset()
@@ -261,7 +261,7 @@ class MetadataReader:
             if times > 0
         )
 
-    def _is_gone(self, name: str) -> bool:
+    def _is_absent(self, name: str) -> bool:
         return self._absences.is_absent(paths.manifest_path(self.location, name))
 
     def _list(

@@ -1,9 +1,9 @@
-"""What snapshots that stay need of the past, kept from round to round: they never change.
+"""Files that retained snapshots may need from the past; cached between rounds.
 
-A snapshot needs files of the one before it and new ones, but for rollbacks as new snapshots, which
-are overwrites: what they bring back may expire with an old snapshot otherwise. So of each snapshot
-those names count that the one before it lacks: of index files and statistics, and of data files
-that an overwrite adds. They are kept as hashes; with the hash of another a file stays.
+A snapshot needs new files and files of the snapshot before it, unless it is a rollback as a new
+snapshot. That is an overwrite, and its files might otherwise expire with an old snapshot. So the
+names that a snapshot adds to the one before it are kept: of index files and statistics, and of data
+files in an overwrite. They are kept as hashes; a file that shares a hash stays.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from compactord.storage.base import NO_TIME_MS, ObjectStatus
 
 _Hashes = npt.NDArray[np.int64]
 _NO_NAMES: _Hashes = np.empty(0, np.int64)
-# Hashes that are kept between rounds, of 8 bytes each; beyond, the next round reads all anew.
+# Hashes of 8 bytes that are kept between rounds; with more, the next round reads all again.
 _HASHES_MAX = 4_000_000
 
 
 class _Known(NamedTuple):
-    """`names` are those that snapshot `after` lacks; all of them where that is None."""
+    """`names` of a snapshot that snapshot `after` lacks, or all its names if `after` is None."""
 
     changed_ms: int
     size_bytes: int
@@ -39,17 +39,17 @@ class _Known(NamedTuple):
 class LaterSnapshots:
     """The snapshots of one branch after the one that becomes the oldest; for one round at a time.
 
-    A snapshot of an id is known as long as its file has not changed.
+    A snapshot stays known until its file changes.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
-        # Of the last one that was read: what it names, but for data files.
+        # The last snapshot that was read: its id and the names of its files, except data files.
         self._last: tuple[int | None, str | None, str | None] = (None, None, None)
         self._last_names = _NO_NAMES
 
     def unread(self, end: Snapshot, listed: Mapping[int, ObjectStatus]) -> list[int]:
-        """The ids after `end` that are to be told to `add`, in order; forgets what is no longer so.
+        """The ids after `end` to pass to `add`, in order; forgets snapshots that have changed.
 
         `listed` are the files of all snapshots.
         """
@@ -72,13 +72,13 @@ class LaterSnapshots:
         self._known = {id_: known for id_, known in self._known.items() if id_ in there}
         new = [id_ for id_ in later if id_ not in self._known]
         if new and self._known and new[0] < max(self._known):
-            # Those after it lack what this one may bring back.
+            # Known names of later snapshots may lack files that this one brings back.
             self._known.clear()
             return later
         return new
 
     def add(self, reader: MetadataReader, snapshot: Snapshot, file: ObjectStatus) -> None:
-        """Read what a snapshot names, in order of ids. Raises what reading raises."""
+        """Read the names of a snapshot; called in order of ids. Raises what reading raises."""
         after = self._last[0] if self._last[0] in self._known else None
         names = self._names_but_data(reader, snapshot)
         new = np.setdiff1d(names, self._last_names if after is not None else _NO_NAMES)
@@ -93,7 +93,7 @@ class LaterSnapshots:
         self._known[snapshot.id] = _Known(changed_ms, size_bytes, snapshot.identity, new, after)
 
     def _names_but_data(self, reader: MetadataReader, snapshot: Snapshot) -> _Hashes:
-        """Hashes of what it names, each once; one index manifest that several have is read once."""
+        """Distinct hashes of its names; reads an index manifest that snapshots share once."""
         if self._last == (self._last[0], snapshot.index_manifest, snapshot.statistics):
             return self._last_names
 
@@ -110,7 +110,7 @@ class LaterSnapshots:
         return {id_: known.identity for id_, known in self._known.items()}
 
     def needed(self, names: Collection[str]) -> set[str]:
-        """Those of the names that one of the snapshots has."""
+        """The names that one of the snapshots has."""
         every = [known.names for known in self._known.values() if len(known.names)]
         if not names or not every:
             return set()

@@ -1,20 +1,20 @@
 """Finds and deletes orphan files: old enough, and named by no metadata.
 
-A file that we wrote (`ids.owner_of` its name) goes if its owner is proved dead and the file has not
-changed for ten minutes, or its owner cannot be checked and the file has not changed for the grace.
-A file of others goes only if it is asked for, once it has not changed for a time of its own.
+A file that we wrote (`ids.owner_of` its name) is deleted if its owner is proved dead and the file
+has not changed for ten minutes, or if its owner cannot be checked and the file has not changed for
+the grace. A file of another program is deleted only on request, with a grace of its own.
 
-And no snapshot, tag or branch of the table, nor a long-lived changelog, may name it. If any of
-these cannot be read, nothing is deleted. All is decided before the first deletion. In between,
-what has come since is read, and spares what it names.
+No snapshot, tag or branch of the table, and no long-lived changelog, may name the file. If any of
+these cannot be read, no file is deleted. Everything is decided before the first deletion. Between
+deletions new versions are read, and the files that they name are kept.
 
-While a table is being restored or copied, its data may exist before its snapshots: nothing is
-deleted while the snapshots of main or of a branch may not be complete (`restored`).
+While a table is being restored or copied, its data may exist before its snapshots: no file is
+deleted while the snapshots of main or of a branch may be incomplete (`used_names`).
 
-Folders as in operation/OrphanFilesClean.java. Not looked at are those of schemas, branches and
-consumers, what others have in a partition's folder beside its buckets, such as `_SUCCESS`, and in
-folders of tags. Nor are folders whose files may be those of another table: what
-links lead to, and partition folders and external paths in which a table lies.
+Folders as in operation/OrphanFilesClean.java. These are not searched: folders of schemas, branches
+and consumers; files of other programs in folders of tags, or in a partition's folder next to its
+buckets, such as `_SUCCESS`. Nor are folders that may belong to another table: targets of links,
+and partition folders and external paths that contain a table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from compactord.storage.calls import for_each_concurrently, map_concurrently
 
 
 class FileNames:
-    """Names by their hashes: a million take 9 MB. With the hash of another it is named."""
+    """Hashes of names: a million take 9 MB. A name that shares a used name's hash is kept."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._hashes = np.unique(hashes_of(names))
@@ -55,25 +55,25 @@ class FileNames:
         return bool(self._is_named.all())
 
     def note(self, names: Iterable[str]) -> None:
-        """These are named by metadata; many at once."""
+        """Mark many names as named by metadata."""
         places, is_one = self._places(hashes_of(names))
         self._is_named[places[is_one]] = True
 
     def unnamed(self, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Whether each is one of them, and no metadata names it; many at once."""
+        """Whether each name is in the set and no metadata names it; for many at once."""
         places, is_one = self._places(hashes_of(names))
         is_one[is_one] = ~self._is_named[places[is_one]]
         return is_one
 
     def is_unnamed(self) -> Callable[[str], bool]:
-        """Whether one of them is not named as of now, for many that are asked for one by one."""
+        """A fast test of single names against the present state of the set."""
         unnamed = frozenset(self._hashes[~self._is_named].tolist())
         return lambda name: hash(name) in unnamed
 
     def _places(
         self, hashes: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Where each hash is, and whether it is there at all."""
+        """The place of each hash, and whether it is in the set."""
         if not self.count:
             return hashes, np.zeros(len(hashes), np.bool_)
         places = np.searchsorted(self._hashes, hashes)
@@ -82,25 +82,25 @@ class FileNames:
 
 
 def hashes_of(names: Iterable[str]) -> npt.NDArray[np.int64]:
-    """A number for each name, in order; others in another process."""
+    """A number for each name, in order; they differ between processes."""
     return np.fromiter(map(hash, names), dtype=np.int64)
 
 
 # Packs of managed blobs (blob/ManagedBlobReferenceFile.java): several data files refer to one.
 _SHARED_SUFFIX = ".managed.blob"
-# What a store tells of a folder in one answer.
+# Objects in one response of a store to a listing.
 _PAGE = 1_000
 _HINTS = (paths.EARLIEST, paths.LATEST)
-# A folder with these is that of a table.
+# A folder that contains one of these belongs to a table.
 _OF_TABLES = ("schema", "snapshot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFolders:
-    """Where a table's files are.
+    """The folders of a table's files.
 
     Bucket folders are `partition_depth` folders deep, the number of partition keys, below the
-    location and each of `other_roots`. `of_others`: also where compactord never writes.
+    location and each of `other_roots`. `of_others` adds folders in which compactord never writes.
     """
 
     location: str
@@ -114,10 +114,10 @@ class TableFolders:
 
 
 class FileListing:
-    """One listing of all files, or of those whose names are wanted.
+    """One listing of all files, or of the files whose names are wanted.
 
-    Of all of them `empty` are then the bucket and partition folders in which it found none.
-    `folders` are those that it has listed so far.
+    After a listing of all files, `empty` has the bucket and partition folders without files.
+    `folders` has the folders listed so far.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class FileListing:
         self._is_wanted = is_wanted
 
     def files(self) -> Iterator[tuple[str, ObjectStatus]]:
-        """Each with its folder. No snapshot, changelog or hint, and nothing that files share."""
+        """Each file with its folder, except snapshots, changelogs, hints and shared packs."""
         for folder, kept in self._shared_folders():
             for status in self._list(folder):
                 is_kept = kept is not None and (
@@ -150,7 +150,7 @@ class FileListing:
             own: list[tuple[str, ObjectStatus]] = []
             buckets = self._buckets(root, inner, own)
             yield from own if wanted is None else [each for each in own if wanted(each[1].name)]
-            for folder, listed in self._begun(self._list, buckets):
+            for folder, listed in self._started(self._list, buckets):
                 for status in listed:
                     if not status.is_folder and not status.name.endswith(_SHARED_SUFFIX):
                         if inner is not None:
@@ -167,7 +167,7 @@ class FileListing:
         return self._storage.list_some(folder, self._is_wanted)
 
     def _shared_folders(self) -> Iterator[tuple[str, str | None]]:
-        """The folders of all but data files; what begins so, or is a hint, is not to be found."""
+        """Folders of metadata. Hints, and names with the given prefix, are not listed."""
         location, of_others = self._folders.location, self._folders.of_others
         yield paths.manifest_folder(location), None
         yield paths.index_folder(location), None
@@ -186,14 +186,14 @@ class FileListing:
         inner: dict[str, ObjectStatus] | None,
         own: list[tuple[str, ObjectStatus]],
     ) -> Sequence[str]:
-        """All bucket folders below a root. `inner` gets them, after those of partitions.
+        """All bucket folders below a root. `inner` gets partition folders, then bucket folders.
 
-        `own` gets the files that we left beside them: marks and holds that were not renamed.
+        `own` gets the files that we left next to them: marks and holds that were not renamed.
         """
         level = [root]
         for depth in range(self._folders.partition_depth, -1, -1):
             above, level = level, []
-            for folder, listed in self._begun(self._storage.list, above):
+            for folder, listed in self._started(self._storage.list, above):
                 if folder != self._folders.location:
                     listed = list(listed)
                     if _is_of_table(listed):
@@ -209,16 +209,16 @@ class FileListing:
                         own.append((folder, status))
         return level
 
-    def _begun(
+    def _started(
         self, listing: Callable[[str], Iterator[ObjectStatus]], folders: Sequence[str]
     ) -> Iterator[tuple[str, Iterable[ObjectStatus]]]:
-        """Listings of which a page has been read, of several ahead where that is a request."""
+        """Listings with their first page read, several ahead where a page is a request."""
 
-        def begun(folder: str) -> tuple[str, Iterable[ObjectStatus]]:
+        def started(folder: str) -> tuple[str, Iterable[ObjectStatus]]:
             listed = listing(folder)
             return folder, chain(list(islice(listed, _PAGE)), listed)
 
-        yield from map_concurrently(self._storage, begun, folders)
+        yield from map_concurrently(self._storage, started, folders)
 
 
 def _above(path: str, root: str) -> Iterator[str]:
@@ -228,10 +228,7 @@ def _above(path: str, root: str) -> Iterator[str]:
 
 
 def outer_table(storage: Storage, location: str) -> str | None:
-    """The table in one of whose partition folders this one lies: its buckets look like the inner's.
-
-    None where there is none. Raises what listing raises.
-    """
+    """The table that has this one in a partition folder, or None. Raises what listing raises."""
     folder, _, name = location.rpartition("/")
     while folder and "=" in name:
         if _is_of_table(storage.list(folder)):
@@ -249,7 +246,7 @@ def remove_folders(
 ) -> None:
     """Remove bucket folders that have become empty, then their partitions', deepest first.
 
-    None of `roots` goes. As operation/FileDeletionBase.java (cleanEmptyDirectories).
+    `roots` stay. As operation/FileDeletionBase.java (cleanEmptyDirectories).
     """
     level = dict.fromkeys(buckets)
     while level:
@@ -265,9 +262,9 @@ def remove_folders(
 _log = structlog.get_logger()
 # A file whose owner is dead may just have been restored or copied before its snapshot.
 _DEAD_GRACE_MS = 600_000
-# What has come since is read once in this many deletions.
+# New versions are read once in this many deletions.
 _CHECK_INTERVAL = 500
-# Why nothing may be deleted now, None for no reason.
+# The reason why no file may be deleted now, or None.
 WhyWait: TypeAlias = Callable[[], str | None]
 # Names that are looked up together.
 _AT_ONCE = 4096
@@ -275,10 +272,7 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """A file that no living process needs: its length, and when it changed last.
-
-    With `upload` it is none yet: somebody began to write it, and died.
-    """
+    """A file that no living process needs, or an unfinished `upload` of a dead process."""
 
     path: str
     size_bytes: int
@@ -294,11 +288,12 @@ class Orphan:
 class OwnerRule:
     """When files may be deleted, by their last change.
 
-    Ten minutes after it if the owner is dead, `grace_ms` after it if that cannot be checked, and
-    `others_grace_ms` after it if they are not ours; None: those stay.
+    Ten minutes after it if the owner is dead, `grace_ms` after it if the owner cannot be checked,
+    and `others_grace_ms` after it if another program wrote them. Without `others_grace_ms` files of
+    other programs stay.
 
-    Files of this process are deleted if they are older than `own_before_ms` (0: never): no running
-    compaction had started then, so a killed worker left them.
+    Files of this process are deleted if they are older than `own_before_ms` (never if it is 0): no
+    running compaction had started then, so a killed worker left them.
     """
 
     myself: Owner
@@ -308,8 +303,7 @@ class OwnerRule:
     own_before_ms: int = 0
     others_grace_ms: int | None = None
 
-    def lets_go(self, status: ObjectStatus) -> bool:
-        """Whether the rule allows to delete this file."""
+    def may_delete(self, status: ObjectStatus) -> bool:
         owner = owner_of(status.name)
         if status.is_folder:
             return False
@@ -339,7 +333,7 @@ def remove_orphans(
 ) -> Sequence[Orphan]:
     """Delete the orphan files that earlier runs left in a table; returns the deleted files.
 
-    Of all that are found `among` chooses those to be deleted. `why_wait` as of `OrphanSearch`.
+    `among` chooses the files to delete. `why_wait` as in `OrphanSearch`.
 
     Raises what `OrphanSearch.find` raises, before anything is deleted.
     """
@@ -362,7 +356,7 @@ def find_orphans(
     rule: OwnerRule,
     why_wait: WhyWait = lambda: None,
 ) -> Sequence[Orphan]:
-    """What earlier runs left in a table and nothing names; deletes nothing."""
+    """The orphan files that earlier runs left in a table; deletes none."""
     return _found(_search(storage, location, partition_depth, rule, why_wait))
 
 
@@ -385,10 +379,10 @@ def _found(search: OrphanSearch) -> Sequence[Orphan]:
 class OrphanSearch:
     """One search for the orphans of a table.
 
-    Lists every folder once; reads metadata only if there may be something to delete, and lists
-    again what nothing names. Only these files are in memory as objects: of a table's others a
-    number each. `told` gets a text now and then, which says how far it is; what it raises ends the
-    search. `why_wait` tells why the table may be being restored, beyond what its versions show.
+    Lists every folder once, reads metadata only if a file may be deleted, and lists unnamed files
+    again. Only these are objects in memory; each other file takes one number. `on_progress` gets a
+    text now and then; an exception that it raises ends the search. `why_wait` returns a reason to
+    suspect a restore, besides the signs in the table's versions.
     """
 
     def __init__(
@@ -396,20 +390,20 @@ class OrphanSearch:
         storage: Storage,
         folders: TableFolders,
         rule: OwnerRule,
-        told: Callable[[str], None] = lambda text: None,
+        on_progress: Callable[[str], None] = lambda text: None,
         why_wait: WhyWait = lambda: None,
     ) -> None:
         self.uploads: Sequence[Orphan] = ()
-        # Files that the rule lets go, live or not.
+        # Files that the rule allows to delete, live or not.
         self.old_files = 0
-        # Bucket and partition folders in which nothing has been for so long.
+        # Bucket and partition folders that have been empty for the grace of other programs' files.
         self.empty_folders: Sequence[str] = ()
         self._storage = storage
         self._folders = folders
         self._own = OwnFiles(storage, folders.location, folders.other_roots)
-        # What was found out of an owner holds: the dead stay dead, and the living spare files.
+        # Each owner is checked once: the dead stay dead, and files of living owners are kept.
         self._rule = replace(rule, liveness=cache(rule.liveness))
-        self._told, self._why_wait = told, why_wait
+        self._on_progress, self._why_wait = on_progress, why_wait
         self._names = FileNames(())
         self._used = UsedNames(
             storage,
@@ -420,15 +414,15 @@ class OrphanSearch:
         )
 
     def find(self) -> Sequence[Orphan]:
-        """What nothing names; deletes nothing.
+        """The orphans; deletes none.
 
-        Raises `Incomplete` if the table may be being restored, or its folders may be those of
-        another one, `UnsupportedTable` for files behind links that lead out of it, and what reading
-        raises.
+        Raises `Incomplete` if the table may be being restored, or if its folders may belong to
+        another table, `UnsupportedTable` for files behind links that lead out of the table, and
+        what reading raises.
         """
         outer = outer_table(self._storage, self._folders.location)
         if outer is not None:
-            raise Incomplete(f"it lies in a partition folder of the table at {outer}")
+            raise Incomplete(f"it is in a partition folder of the table at {outer}")
         uploads = _left_uploads(self._storage, self._folders.location, self._rule)
         listing = FileListing(self._storage, self._folders)
         self._names = FileNames(status.name for _, status in self._old(listing))
@@ -448,7 +442,7 @@ class OrphanSearch:
         self._used.read()
         if self._names.are_all_named:
             return self.uploads
-        # Only what was there before metadata was read.
+        # Only files that existed before metadata was read.
         again = FileListing(self._storage, self._folders, self._names.is_unnamed())
         orphans = tuple(map(_orphan, self._old(again)))
         for orphan in orphans:
@@ -461,11 +455,12 @@ class OrphanSearch:
         delete: Callable[[Orphan], None] | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Orphan]:
-        """Delete some of those that were found, by `delete`, a few at once; each once it is gone.
+        """Delete found orphans with `delete`, a few at once; yields each after its deletion.
 
-        Spares what has been named since, and ends early once `is_stopped`. Raises what reading
-        raises, and `TransientStorageError` once the table may be being restored: nothing more is
-        deleted then. Raises what deleting one raises, once those under way have ended.
+        Keeps files that have been named since, and ends early once `is_stopped`. Raises what
+        reading raises, and `TransientStorageError` once the table may be being restored: no further
+        file is deleted then. If a deletion fails, raises its error after the running ones have
+        ended.
         """
         for start in range(0, len(orphans), _CHECK_INTERVAL):
             if is_stopped():
@@ -497,15 +492,15 @@ class OrphanSearch:
 
     def _note(self, names: Iterable[str]) -> None:
         self._names.note(names)
-        self._told("metadata is read")
+        self._on_progress("metadata is read")
 
     def _old(self, listing: FileListing) -> Iterator[tuple[str, ObjectStatus]]:
-        """What the rule lets go, live or not, with its folder."""
-        lets_go = self._rule.lets_go
+        """The files that the rule allows to delete, live or not, with their folders."""
+        may_delete = self._rule.may_delete
         for count, (folder, status) in enumerate(listing.files(), 1):
             if count % _AT_ONCE == 0:
-                self._told(f"{count:,} files listed")
-            if lets_go(status):
+                self._on_progress(f"{count:,} files listed")
+            if may_delete(status):
                 yield folder, status
 
     def _old_folders(self, listing: FileListing) -> Sequence[str]:
@@ -526,10 +521,10 @@ def _orphan(found: tuple[str, ObjectStatus]) -> Orphan:
 
 
 def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> Sequence[Orphan]:
-    """Uploads that the rule lets go, by when they were started.
+    """Unfinished uploads that the rule allows to abort, by their start time.
 
-    What they would have become is not there, so no metadata can need them. Listing them takes a
-    permission of its own, without which files are swept all the same.
+    Their files do not exist, so no metadata can need them. Listing uploads takes a permission of
+    its own; without it files are swept all the same.
     """
     found = []
     try:
@@ -538,7 +533,7 @@ def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> Sequence[
             started = ObjectStatus(
                 name=name, is_folder=False, size_bytes=0, changed_ms=upload.started_ms
             )
-            if rule.lets_go(started):
+            if rule.may_delete(started):
                 found.append(
                     Orphan(
                         path=upload.path,

@@ -1,7 +1,6 @@
 """Sweeps of orphan files and of unreferenced files of other programs.
 
-They are deleted, or moved to the same place below a folder of the trash; folders that are empty go
-then.
+Files are deleted, or moved to the same place below a trash folder. Then empty folders are removed.
 """
 
 from __future__ import annotations
@@ -49,17 +48,17 @@ from compactord.text import count_text, size_text
 
 
 class Sightings:
-    """What the sweeps of one table have seen, one sweep after the other; each start knows nothing.
+    """Orphans found by consecutive sweeps of one table since the start of the process.
 
-    A file that is copied with its times looks old at once, and what names it may follow: it is
-    young until it has been seen unchanged, and named by nothing, for the grace.
+    A file that was copied with its times looks old at once, and its metadata may follow. It counts
+    as young until sweeps have found it unchanged and unnamed for the grace.
     """
 
     def __init__(self) -> None:
         self._since_ms: dict[Orphan, int] = {}
 
     def aged(self, found: Sequence[Orphan], *, now_ms: int, grace_ms: int) -> tuple[Orphan, ...]:
-        """Those that were first seen `grace_ms` ago. Others than `found` are forgotten.
+        """The files of `found` that were first found `grace_ms` ago; forgets all other files.
 
         `now_ms` is steady time.
         """
@@ -73,7 +72,7 @@ REMOVED = "removed_files"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOrphans(OfferedKind[Sequence[Orphan]]):
-    """Due every `interval_ms`, whether or not the table has changed; see `orphan_files`."""
+    """Due every `interval_ms`, whether or not the table has changed; see `orphan_search`."""
 
     name = "sweep"
     choice = "orphans"
@@ -100,17 +99,18 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
         return Done(rounds=[found])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[Orphan]:
-        """The files that were deleted, which dead processes of ours left.
+        """Delete the files that dead compactord processes left; returns them.
 
-        With `under_way` also what killed workers of this process left: files from so long before
-        all of that by both its measures. Without, nothing of this process.
+        With `under_way` also the files that killed workers of this process left: files that are
+        older than all running work by the grace, in both its measures. Otherwise no file of this
+        process.
         """
         rule = owner_rule(table.clock, self.grace_ms, table.owner)
         if under_way is not None:
             began_ms = min(under_way.since_ms, rule.now_ms - under_way.for_ms)
             rule = replace(rule, own_before_ms=began_ms - self.grace_ms)
         values, depth = table.table, len(table.table.schema.partition_keys)
-        # A command has asked before, but for `compact`, which would read the whole table for it.
+        # Commands check the hold before, except `compact`: it would read the whole table for that.
         if under_way is not None and (hold := table.why_held()) is not None:
             _log.warning("sweep_skipped", reason=str(hold), files=0)
             return ()
@@ -141,11 +141,11 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
 
     def told(self, shown: ShownTable, done: Done[Sequence[Orphan]], *others: Done[Any]) -> Told:
         found = [orphan for round_ in done.rounds for orphan in round_]
-        return files_told(shown, found, orphans_text(found))
+        return files_report(shown, found, orphans_text(found))
 
 
 def owner_rule(clock: Clock, grace_ms: int, myself: Owner | None = None) -> OwnerRule:
-    """The rule of `compact`: nothing of this process, nothing of one that may live."""
+    """The rule of `compact`: keeps files of this process and of processes that may live."""
     return OwnerRule(
         myself=myself or ids.this_process(),
         liveness=ids.liveness,
@@ -154,8 +154,8 @@ def owner_rule(clock: Clock, grace_ms: int, myself: Owner | None = None) -> Owne
     )
 
 
-def files_told(shown: ShownTable, found: Sequence[Orphan], what: str) -> Told:
-    """That `what` was removed, or would be: then each with its path."""
+def files_report(shown: ShownTable, found: Sequence[Orphan], what: str) -> Told:
+    """The report of removed files `what`; in a dry run, with each path."""
     verb = "would remove" if shown.is_dry else "removed"
     lines = [f"{shown.name}: {verb} {what}" if found else f"{shown.name}: nothing left over"]
     if shown.is_dry:
@@ -189,7 +189,8 @@ def remove_found(
     """Remove the files that `search` found, and folders that are empty; returns those files.
 
     `trash` is a folder of the same store, in which this call makes one of its own. Ends early once
-    `is_stopped`. Raises what `OrphanSearch.removed` raises: some are gone then, which are logged.
+    `is_stopped`. Raises what `OrphanSearch.removed` raises, after it has logged the files removed
+    so far.
     """
     delete = None
     if trash is not None:
@@ -198,7 +199,7 @@ def remove_found(
     removed: list[Orphan] = []
     try:
         for orphan in search.removed(found, delete, is_stopped):
-            removed.append(orphan)  # noqa: PERF402 - what came before an error stays
+            removed.append(orphan)  # noqa: PERF402 - keeps files removed before an error
         if not is_stopped():
             _remove_empty(storage, folders, search.empty_folders, removed)
     finally:
@@ -213,7 +214,7 @@ def remove_found(
 
 
 def trash_of(folders: TableFolders, table: str, given: str, path: str | None) -> str:
-    """The folder of the table in the trash, which is `path` in the table's store; None: elsewhere.
+    """The table's folder in the trash `path`, which is None for a trash in another store.
 
     `table` is its full name. Raises `UsageError`, which begins with `given`, for a folder of
     another store or inside the table.
@@ -226,7 +227,7 @@ def trash_of(folders: TableFolders, table: str, given: str, path: str | None) ->
 
 
 def trash_path(folders: TableFolders, trash: str, path: str) -> str:
-    """Where a file of the table goes below the trash folder."""
+    """The path of a file of the table below the trash folder."""
     for number, root in enumerate(folders.data_roots):
         if path.startswith(f"{root}/"):
             below = (f"external-{number}",) if number else ()
@@ -237,8 +238,7 @@ def trash_path(folders: TableFolders, trash: str, path: str) -> str:
 def _move(storage: Storage, folders: TableFolders, trash: str, orphan: Orphan) -> None:
     """Copy the file, then delete it.
 
-    A copy of another sweep is not relied upon: where that fails, it removes its copy, however
-    whole it looked.
+    It makes a copy of its own: another sweep that fails removes its copy, even a complete one.
     """
     with storage.open_output(trash_path(folders, trash, orphan.path)) as stream:
         for data in _parts(storage, orphan.path, orphan.size_bytes):
@@ -254,7 +254,7 @@ def _parts(storage: Storage, path: str, size_bytes: int) -> Iterator[bytes]:
 def _remove_empty(
     storage: Storage, folders: TableFolders, empty: Sequence[str], removed: Sequence[Orphan]
 ) -> None:
-    """Remove the bucket folders that lost files, and what was empty, with their partitions'."""
+    """Remove `empty` folders, and emptied bucket folders with their partition folders."""
     if not storage.capabilities.has_folders:
         return
     for folder in empty:
@@ -264,15 +264,15 @@ def _remove_empty(
     remove_folders(folders.data_roots, buckets, storage.remove_empty_folder)
 
 
-# A round deletes for so long, so that other kinds have their turn; the next one lists anew.
+# A round deletes for an hour at most, so that other kinds run too. The next round lists again.
 _DELETIONS_MAX_MS = 3_600_000
-# After a round that failed the next one comes earlier than the table's rule says.
+# After a failed round the next one starts earlier than by the table's rule.
 _RETRY_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedFiles:
-    """What one round removed. `more`: it ended early. `why_not`: why it removed nothing."""
+    """The result of one round; `more` if it ended early, `why_not` if it removed no file."""
 
     files: int = 0
     size_bytes: int = 0
@@ -281,7 +281,7 @@ class RemovedFiles:
 
 
 class _ForeignSightings(Sightings):
-    """Those of files of other programs."""
+    """Sightings of files of other programs."""
 
 
 class _Stopping(Exception):
@@ -290,10 +290,10 @@ class _Stopping(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepForeign(MaintenanceKind[RemovedFiles]):
-    """Due where the table's rule asks for it, as often as that says, in the windows of expiry.
+    """Due by the table's rule, in the windows of expiry, whether or not the table has changed.
 
-    Whether or not the table has changed. `grace_ms`: copies of snapshots that were made before are
-    complete. The rest is that of one table's rule.
+    Copies of snapshots that are older than `grace_ms` count as complete. The other fields come from
+    the table's rule.
     """
 
     name = "foreign"
@@ -329,10 +329,10 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
         )
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> RemovedFiles:
-        """As `orphans --foreign`, but for compactord's own files, which `sweep` removes."""
+        """As `orphans --foreign`, except compactord's own files, which `sweep` removes."""
         values = table.table
         if values.ref.branch != paths.MAIN_BRANCH:
-            # The folders of the table are those of all its branches.
+            # All branches share the table's folders: the sweep of main covers them.
             return RemovedFiles()
         why_not = table.expiry_blocker()
         if why_not is not None:
@@ -348,7 +348,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
         except Incomplete as why:
             return RemovedFiles(why_not=why.reason)
         except _Stopping:
-            # Between deletions, too, what has come since is read.
+            # Raised by `on_progress`, also where new versions are read between deletions.
             return RemovedFiles(more=True)
 
     def _removed(
@@ -360,7 +360,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
             now_ms = table.clock.steady_ms()
             sightings = table.memory(_ForeignSightings)
             found = sightings.aged(found, now_ms=now_ms, grace_ms=self.older_than_ms)
-        # However long the search took, something goes.
+        # The time starts after the search, so that even after a slow one files are deleted.
         end_ms = table.clock.steady_ms() + _DELETIONS_MAX_MS
 
         def is_over() -> bool:
@@ -384,13 +384,13 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
             others_grace_ms=self.older_than_ms,
         )
 
-        def told(_: str) -> None:
+        def stop_early(_: str) -> None:
             if table.is_stopping:
                 raise _Stopping
 
         copies = watched(table, self.grace_ms)
         why_wait = partial(copies.why_wait, table.table, rule.now_ms)
-        return OrphanSearch(table.table.storage, folders, rule, told, why_wait)
+        return OrphanSearch(table.table.storage, folders, rule, stop_early, why_wait)
 
     def _trash(self, values: TableValues, folders: TableFolders) -> str | None:
         """The folder of this table in the trash. Raises `UsageError` for one of another store."""

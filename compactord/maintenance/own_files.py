@@ -1,8 +1,8 @@
-"""The gate of deletions: maintenance deletes files of the table itself, whatever metadata says.
+"""The deletion gate: maintenance deletes only the table's own files, even if metadata names others.
 
-A table's own files lie below its location, or below a folder that its options name for files
-elsewhere (`data-file.external-paths`, `global-index.external-path`). Links to folders are followed:
-a file counts as lying where its folder really is.
+A table's own files are below its location, or below an external folder in its options
+(`data-file.external-paths`, `global-index.external-path`). Links to folders are followed: the real
+folder of a file counts.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _OF_METADATA = frozenset(
 
 
 class OwnFiles:
-    """Which files of a store may be deleted as those of one table; for one round.
+    """Checks and deletes files that belong to one table; for one round.
 
-    `roots` are the folders for files elsewhere.
+    `roots` are the table's external folders.
     """
 
     def __init__(self, storage: Storage, location: str, roots: Iterable[str] = ()) -> None:
         self._storage = storage
         self._location = location
         self._roots = tuple(dict.fromkeys((location, *roots)))
-        # By folder: the first folder below the location on the way to it, empty for the location
-        # itself and elsewhere; or why its files are not the table's own.
+        # By folder: its first component below the location, empty for the location itself and for
+        # external folders; and the reason why its files are not the table's own, or None.
         self._places: dict[str, tuple[str, str | None]] = {}
 
     def require(self, path: str) -> None:
@@ -42,17 +42,14 @@ class OwnFiles:
         self._place(path)
 
     def require_data(self, path: str) -> None:
-        """As `require`, of a data, index or statistics file: none is in a folder of metadata.
-
-        Raises `UnsupportedTable` for one there, and as `require`.
-        """
+        """As `require`; also refuses a data, index or statistics file in a folder of metadata."""
         if self._place(path) in _OF_METADATA:
             raise self._refusal(
-                path, "lies among the table's metadata, and is named as another file"
+                path, "is among the table's metadata, but is referenced as another file"
             )
 
     def delete(self, path: str) -> None:
-        """Delete the table's own file. Raises as `require`, and what the store raises."""
+        """Delete the table's own file. Raises what `require` and the store raise."""
         self.require(path)
         self._storage.delete(path)
 
@@ -75,7 +72,7 @@ class OwnFiles:
             if root == self._location:
                 return real_below.split("/")[0], None
             other = self._table_at(folder)
-            return "", other and f"lies in the folder of another table, {other}"
+            return "", other and f"is in the folder of another table, {other}"
         if any(_below(folder, root) is not None for root in self._roots):
             return "", f"is behind a link, at {real}, outside of the table"
         options = " or ".join(_EXTERNAL)
@@ -85,10 +82,10 @@ class OwnFiles:
         )
 
     def _table_at(self, folder: str) -> str | None:
-        """The folder at or above this one that is a table's, None without one."""
+        """The table's folder at or above this folder, or None."""
         top = paths.store_root(folder)
         while folder != top:
-            # Where nothing may be listed, nothing speaks for a table.
+            # A folder that must not be listed shows no sign of a table.
             with contextlib.suppress(AccessDenied):
                 if self._has(paths.schema_folder(folder), paths.SCHEMA_PREFIX):
                     return folder
@@ -103,7 +100,7 @@ class OwnFiles:
         )
 
     def _refusal(self, path: str, why: str) -> UnsupportedTable:
-        return UnsupportedTable(self._location, [f"file {path} {why}; nothing is deleted"])
+        return UnsupportedTable(self._location, [f"file {path} {why}; no file is deleted"])
 
 
 def own_files(table: TableValues) -> OwnFiles:
@@ -124,7 +121,7 @@ def _external_roots(location: str, options: Iterable[tuple[str, str]]) -> Iterat
 
 
 def _below(folder: str, root: str) -> str | None:
-    """The way from a folder to one at or below it; None: it is elsewhere."""
+    """The path of `folder` relative to `root`, or None if it is not at or below it."""
     if any(name in (".", "..") for name in folder.split("/")) or not f"{folder}/".startswith(
         f"{root}/"
     ):

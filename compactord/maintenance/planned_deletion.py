@@ -1,4 +1,4 @@
-"""Deletes the files of a plan, as long as the table is as it was when that was made."""
+"""Deletes the files of a plan while the table still matches it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from compactord.storage.calls import for_each_concurrently
 
 # The table is checked against the plan once in this many deletions.
 _CHECK_INTERVAL = 100
-# Removes a folder unless something is in it; returns whether it is gone.
+# Removes a folder if it is empty; returns whether it was removed.
 RemoveFolder = Callable[[str], bool]
 # Snapshots of a branch by id: change and size of their files.
 _Snapshots: TypeAlias = dict[int, tuple[int, int]]
-# The files of what expires by its id, the oldest first.
+# The files of expiring versions by id, the oldest first.
 Versions: TypeAlias = Mapping[int, str]
 _KEEPERS_CHANGED = "tags or branches were created or deleted meanwhile"
 
@@ -34,11 +34,11 @@ class TableChanged(Exception):
 
 
 class Keepers:
-    """Tags and branches, which need files that expire, as they were when this was made.
+    """The tags and branches at the time of creation, which may need expiring files.
 
-    Of other branches, main included, their first and newest snapshots count, too. What is committed
-    to them meanwhile needs files of the snapshot before it and new ones, but for overwrites. `own`
-    is a tag that may go, by its file's name and change.
+    The first and newest snapshots of other branches, main included, count as well. A later commit
+    to them needs new files and files of the snapshot before it, unless it is an overwrite. `own` is
+    a tag that may be deleted, by its file's name and change.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Keepers:
         self._tags, self._snapshots = self._now()
 
     def check(self) -> None:
-        """Raises `TableChanged` unless they still need no more, and what reading raises."""
+        """Raises `TableChanged` if they may need more files now, and what reading raises."""
         hints = self._hints_now()
         if branch_names(self._storage, self._table.location) != self._branches:
             raise TableChanged(_KEEPERS_CHANGED)
@@ -62,10 +62,10 @@ class Keepers:
         self._hints, self._snapshots = hints, snapshots
 
     def moved(self) -> bool:
-        """Whether a hint LATEST has changed since the last check: one small request for each.
+        """Whether a hint LATEST has changed since the last check: one small request each.
 
-        Writers set it after each commit. A fast-forward of one branch to another deletes it first.
-        Without branches there is none, and no request.
+        Writers set the hint after each commit. A fast-forward of a branch deletes it first. Without
+        branches no hint is read.
         """
         return bool(self._hints) and self._hints_now() != self._hints
 
@@ -77,7 +77,7 @@ class Keepers:
             raise TableChanged(f"snapshots of {root} were rolled back or replaced meanwhile")
         for id_ in now:
             if id_ > ids[-1]:
-                # Only these add files again; others add new files.
+                # Only overwrites add old files again.
                 kind = read_snapshot(self._storage, root, id_).commit_kind
                 if kind is CommitKind.OVERWRITE:
                     raise TableChanged(
@@ -85,7 +85,7 @@ class Keepers:
                     )
 
     def _now(self) -> tuple[frozenset[tuple[str, str, int]], dict[str, _Snapshots]]:
-        """Tags by names and changes, as one may be put on another snapshot; others' snapshots."""
+        """Tags by name and change, as a tag may be replaced; snapshots of other branches."""
         tags: set[tuple[str, str, int]] = set()
         snapshots: dict[str, _Snapshots] = {}
         for branch in (paths.MAIN_BRANCH, *self._branches):
@@ -101,7 +101,7 @@ class Keepers:
         return frozenset(tags), snapshots
 
     def _hints_now(self) -> dict[str, tuple[int, int] | None]:
-        """Change and size of each."""
+        """Change and size of each branch's hint LATEST."""
         found: dict[str, tuple[int, int] | None] = {}
         for branch in (paths.MAIN_BRANCH, *self._branches) if self._branches else ():
             root = paths.branch_root(self._table.location, branch)
@@ -111,7 +111,7 @@ class Keepers:
 
 
 class PlannedDeletion:
-    """Made before the metadata is read that the plan depends on.
+    """A checked deletion; created before the metadata of its plan is read.
 
     `require_end` raises `TableChanged` unless the version that becomes the oldest is the same.
     """
@@ -128,14 +128,14 @@ class PlannedDeletion:
         self._keepers.check()
 
     def planned(self, plan: Callable[[], ExpirePlan], versions: Versions) -> ExpirePlan:
-        """What `plan` returns, before `versions` go; the table was as it is now all the time.
+        """The result of `plan`, before `versions` are deleted; the table did not change meanwhile.
 
-        Raises as `check`, and `UnsupportedTable` where metadata leads to files of others.
+        Raises what `check` raises, and `UnsupportedTable` for files that are not the table's own.
         """
         try:
             found = plan()
         except ObjectNotFound:
-            # Another expiry has deleted the file; otherwise the table is damaged.
+            # Another expiry may have deleted the file. Otherwise the table is damaged.
             self.check()
             raise
         self._require_own(found, versions)
@@ -154,14 +154,14 @@ class PlannedDeletion:
         self,
         plan: ExpirePlan,
         versions: Versions,
-        gone: list[int],
+        deleted: list[int],
         counts: Counter[str],
         remove_empty_folder: RemoveFolder | None,
     ) -> None:
-        """Delete data, then metadata, then `versions`, the oldest first, whose ids go into `gone`.
+        """Delete data, then metadata, then `versions` from the oldest; adds their ids to `deleted`.
 
-        `gone` and `counts` are right even after an error. Raises as `check`, and `StorageError`
-        where a deletion fails.
+        `deleted` and `counts` are right even after an error. Raises what `check` raises, and
+        `StorageError` if a deletion fails.
         """
         for kind, unneeded in plan.files:
             self._delete(kind, unneeded, counts)
@@ -173,12 +173,12 @@ class PlannedDeletion:
         counts["size_bytes"] = plan.size_bytes
         self.check()
         for id_, path in versions.items():
-            # Nothing that a tag may save is left but these files' names.
+            # These files are all that a new tag could still keep.
             if self._keepers.moved():
                 self._keepers.check()
             self._require_end()
             self._own.delete(path)
-            gone.append(id_)
+            deleted.append(id_)
         self.check()
 
     def _delete(self, kind: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
@@ -197,17 +197,17 @@ def delete_checked(
 ) -> None:
     """Delete these files in any order, counted as `kind`.
 
-    Raises what `check` raises, asked now and then and once `keepers` have moved, and `own`, and
-    `StorageError` where a deletion fails.
+    `check` runs now and then, and once `keepers` have moved. Raises what `check` and `own` raise,
+    and `StorageError` if a deletion fails.
     """
-    begun = itertools.count(1)
+    started = itertools.count(1)
 
     def delete(path: str) -> None:
-        # In this order: both are asked for each file.
-        if keepers.moved() or next(begun) % _CHECK_INTERVAL == 0:
+        # In this order: hints are compared before each deletion.
+        if keepers.moved() or next(started) % _CHECK_INTERVAL == 0:
             check()
         own.delete(path)
 
-    # A disk waits for its journal once for several.
+    # Concurrent deletions on a disk share one wait for its journal.
     for _ in for_each_concurrently(storage, delete, unneeded, on_disks=True):
         counts[kind] += 1

@@ -1,4 +1,4 @@
-"""The kinds of maintenance that the service and the commands run: one line for each."""
+"""The kinds of maintenance that the service and the commands run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compactord.maintenance.partitions import ExpirePartitions
 from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.maintenance.tags import ExpireTags
 
-# Least time between two expiries of a table, unless the last one left something to do.
+# Shortest time between two expiries of a table, unless the last one left work.
 _EXPIRE_INTERVAL_MS = 10_000
 _CHANGELOGS_INTERVAL_MS = 600_000
 _CONSUMERS_INTERVAL_MS = 600_000
@@ -24,15 +24,15 @@ _PARTITIONS_INTERVAL_MS = 60_000
 
 
 def maintenance_kinds(recovery: Recovery) -> tuple[AnyKind, ...]:
-    """All kinds, as configured, in the order in which a command runs them; there sweeps are last.
+    """All kinds, as configured, in the order of commands, which run sweeps last.
 
-    In the service, of two that are due, the one that began longest ago comes first.
+    If two are due, the service first runs the one that started longest ago.
     """
     grace_ms = recovery.orphan_grace_ms
     return (
         SweepOrphans(interval_ms=recovery.interval_ms, grace_ms=grace_ms),
         SweepForeign(grace_ms=grace_ms),
-        # Before the snapshots expire that are to have tags.
+        # Tags are created before the snapshots expire that need them.
         CreateTags(interval_ms=_NEW_TAGS_INTERVAL_MS, grace_ms=grace_ms),
         ExpireTags(interval_ms=_TAGS_INTERVAL_MS, grace_ms=grace_ms),
         ExpireConsumers(interval_ms=_CONSUMERS_INTERVAL_MS, grace_ms=grace_ms),

@@ -1,6 +1,6 @@
-"""The frame of all kinds of maintenance: runs rounds, logs, counts and renders what they did.
+"""Runs rounds of maintenance for the service and the commands; logs, counts and renders results.
 
-A kind plans and applies. Service and commands run it here.
+A kind only plans and applies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from compactord.text import count_text, size_text
 
 Item = TypeVar("Item")
 _log = structlog.get_logger()
-# The nouns of figures, in the order of a line.
+# The nouns of figures, in their order in a line.
 _NOUNS = {
     "data_files": "data file",
     "changelog_files": "changelog file",
@@ -45,10 +45,10 @@ _NOUNS = {
 class Plan(Generic[Item]):
     """A round's work, in order; `why_not` is why it is empty or incomplete, or None.
 
-    `figures` count what the items consist of, by the kind's `figures`. `files` are the files that
-    would be deleted, or None if unknown. `more`: another round would follow at once. Versions from
-    `first` to `end` (exclusive) expire, and both are 0 for items of another kind. `context` is what
-    `apply` needs of what was read.
+    `figures` count the parts of the items, by the kind's `figures`. `files` are the files to
+    delete, or None if unknown. With `more` another round would follow at once. Versions from
+    `first` to `end` (exclusive) expire; both are 0 for other items. `context` passes data that was
+    read to `apply`.
     """
 
     items: Sequence[Item] = ()
@@ -74,16 +74,16 @@ class RoundResult(Generic[Item]):
 
     @classmethod
     def of(cls, plan: Plan[Item]) -> RoundResult[Item]:
-        """The result of a round that has not done anything of the plan yet."""
+        """The result before any work of the plan is done."""
         return cls(more=plan.more, why_not=plan.why_not, first=plan.first, end=plan.end)
 
 
 class PlannedKind(OfferedKind[RoundResult[Item]]):
     """A kind that only plans and applies. An item is a `noun`; `verb` has the base and the past.
 
-    `finished` is the event of a round that did something, `stopped` that of one that ended early,
-    `<name>_failed` unless it is set. A report has the items under `key`, then
-    `figures`; their names are in the first line if `is_inline`, else in a line each.
+    `finished` is the event of a round with results, `stopped` (by default `<name>_failed`) the
+    event of a round that ended early. A report has the items under `key`, then `figures`. The items
+    are in the first line if `is_inline`, otherwise in a line each.
     """
 
     noun: ClassVar[str]
@@ -100,9 +100,9 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
 
     @abstractmethod
     def apply(self, table: OpenedTable, plan: Plan[Item], result: RoundResult[Item]) -> None:
-        """Do the work, after a new check of each item; `result` is right whatever is raised.
+        """Do the work, after a new check of each item; `result` is right even after an error.
 
-        Raises `TableChanged` if the rest must not be done.
+        Raises `TableChanged` if the remaining work must not be done.
         """
 
     @abstractmethod
@@ -110,7 +110,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
         """The fields of the event `finished`."""
 
     def counted(self, result: RoundResult[Item]) -> Mapping[str, int]:
-        """What `counters` count."""
+        """Increments of `counters`."""
         return {self.counters[0][0]: len(result.items)}
 
     def item_json(self, item: Item) -> Any:
@@ -194,7 +194,7 @@ def _joined(rounds: Sequence[RoundResult[Item]]) -> RoundResult[Item]:
         joined.items += each.items
         joined.figures += each.figures
         joined.more, joined.why_not = each.more, joined.why_not or each.why_not
-        # A later round that did not begin has neither.
+        # A later round that did not start has neither.
         joined.first, joined.end = joined.first or each.first, each.end or joined.end
     if rounds:
         joined.figures["left"] = rounds[-1].figures["left"]

@@ -1,20 +1,19 @@
 """Snapshot expiry: deletes old snapshots and the files that only they need.
 
-It can be interrupted at any moment. Everything is decided before the first deletion. Then data
-files are deleted, then manifests, then the lists that name them, finally the snapshots, oldest
+An expiry can be interrupted at any moment. Everything is decided before the first deletion. Then
+data files are deleted, then manifests, then the lists that name them, finally the snapshots, oldest
 first. After an interruption the kept snapshots are complete, and the next expiry, ours or Java's,
 finds the rest by the remaining metadata. An expiring snapshot may be unreadable meanwhile, as with
 Java.
 
 Where changelogs outlive their snapshots, each snapshot is written as a changelog before the first
-deletion, and what its readers need is kept (`expire_plan`).
+deletion, and the files that its readers need are kept (`expire_plan`).
 
 Other processes may expire, roll back or tag at the same time. The snapshot that becomes the oldest
-is checked repeatedly: if it is gone or replaced, or if tags have changed, deleting stops.
-Agrees with table/ExpireSnapshotsImpl.java; `expire_plan` says where it keeps more.
+is checked repeatedly: if it is missing or replaced, or if tags have changed, the expiry stops.
 
-Agrees with table/ExpireSnapshotsImpl.java (expire), except for two cases in which Java would harm
-the table: see `expire_range`.
+Agrees with table/ExpireSnapshotsImpl.java (expire), except that `expire_plan` keeps more files and
+`expire_range` refuses two cases in which Java would harm the table.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ from compactord.storage.calls import map_concurrently
 class ExpireRange:
     """Snapshots from `first` to `end` (exclusive); none if `is_empty`.
 
-    `more`: only the limit per round keeps later ones.
+    With `more`, only the limit per round keeps later ones.
     """
 
     first: int
@@ -97,10 +96,10 @@ def expire_range(
     """The snapshots that expire now.
 
     `next_of_consumers` is the lowest snapshot that a consumer still has to read, `keep_from` the
-    lowest that is being read now: these and all later ones are kept. `time_of` is the time in
-    milliseconds of a snapshot, None if it is gone; it is called for `limit` + 2 snapshots at most.
-    A snapshot expires by age once its successor is older than the time retained; beyond
-    `num_retained_max` it expires whatever its age.
+    lowest that is being read now: these and all later ones are kept. `time_of` returns the time of
+    a snapshot in milliseconds, or None if it is missing; it is called at most `limit` + 2 times. A
+    snapshot expires by age once its successor is older than the time retained; beyond
+    `num_retained_max` it expires at any age.
 
     Raises `UsageError` for options with which Java expires nothing or everything: a maximum below
     the minimum, a minimum below 1.
@@ -124,7 +123,7 @@ def expire_range(
                 return snapshot_id
         return end
 
-    # A limit of 0 switches expiry off: there is no next round then.
+    # A limit of 0 switches expiry off, without a next round.
     limit = max(options.limit, 0)
     end = max(end_within(limit), earliest)
     return ExpireRange(first=earliest, end=end, more=limit > 0 and end_within(limit + 1) > end)
@@ -143,10 +142,10 @@ def changelog_range(
 ) -> ExpireRange:
     """The long-lived changelogs that expire now.
 
-    `earliest` and `latest` are those there are, of which the latest never expires; `snapshots` are
-    the oldest and the newest snapshot. Numbers retained count both. A changelog expires by its own
-    age, where a snapshot does by its successor's. As table/ExpireChangelogImpl.java, but that here
-    changelogs of snapshots that are still there stay.
+    `earliest` and `latest` are the first and last changelog; the last never expires. `snapshots`
+    are the oldest and the newest snapshot. Numbers retained count both. A changelog expires by its
+    own age, a snapshot by its successor's. As table/ExpireChangelogImpl.java, except that
+    changelogs of existing snapshots stay.
 
     Raises `UsageError` for a maximum below the minimum.
     """
@@ -184,13 +183,13 @@ NO_RANGE = ExpireRange(first=0, end=0, more=False)
 
 
 class ExpiringRound(Protocol):
-    """One range of versions, which was read completely before anything is deleted."""
+    """One range of versions, read completely before the first deletion."""
 
     @property
     def versions(self) -> Versions: ...
 
     def plan(self) -> ExpirePlan:
-        """What is deleted; the table is as it was when that was decided."""
+        """The files to delete. Raises `TableChanged` if the table changed meanwhile."""
         ...
 
     def delete(self, plan: ExpirePlan, result: RoundResult[int]) -> None: ...
@@ -211,16 +210,16 @@ class ExpireVersions(RuledKind[RoundResult[int]], PlannedKind[int]):
     def due(
         self, table: OpenedTable, now_ms: int, under_way: UnderWay | None
     ) -> tuple[ExpireRange, Callable[[], ExpiringRound]]:
-        """The versions that expire now, and what reads a round of them.
+        """The versions that expire now, and a function that reads a round of them.
 
         Raises `TableChanged` if snapshots may be missing.
         """
 
     def plan(self, table: OpenedTable, now_ms: int, under_way: UnderWay | None) -> Plan[int]:
-        """At most `snapshot.expire.limit` versions of the branch that the table is.
+        """At most `snapshot.expire.limit` versions of the table's own branch.
 
-        Raises `FormatError`, `StorageError` or `UnsupportedTable` if any metadata that matters
-        cannot be read, and `UsageError` for options that contradict each other.
+        Raises `FormatError`, `StorageError` or `UnsupportedTable` if required metadata cannot be
+        read, and `UsageError` for options that contradict each other.
         """
         expiry_blocker = table.expiry_blocker()
         if expiry_blocker is not None:
@@ -280,7 +279,7 @@ class Snapshots:
         self._known: dict[int, Snapshot | None] = {}
 
     def get(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot, None if it is gone. Raises `StorageError` if it only cannot be read."""
+        """The snapshot, or None if it is missing. Raises `StorageError` if it is unreadable."""
         if snapshot_id in self._listed and snapshot_id not in self._known:
             found = snapshot_unless_absent(self._storage, self._root, snapshot_id)
             self._known[snapshot_id] = found
@@ -291,7 +290,7 @@ class Snapshots:
         return None if found is None else found.time_ms
 
     def within(self, first: int, end: float = math.inf) -> tuple[Snapshot, ...]:
-        """Those from `first` to `end`, exclusive, that are there."""
+        """The existing snapshots from `first` to `end`, exclusive."""
         ids = [id_ for id_ in self.ids if first <= id_ < end]
         found = map_concurrently(self._storage, self.get, ids)
         return tuple(snapshot for snapshot in found if snapshot is not None)
@@ -313,7 +312,7 @@ class _Round:
         end = snapshots.get(wanted.end)
         expiring = snapshots.within(wanted.first, wanted.end)
         if end is None or not expiring:
-            what = f"snapshot {wanted.end} is gone" if end is None else "they are gone already"
+            what = f"snapshot {wanted.end} is gone" if end is None else "they are already gone"
             raise TableChanged(what)
         self._end, self._snapshots = end, snapshots
         self._deletion = PlannedDeletion(table, self._require_end)
@@ -363,7 +362,7 @@ class _Round:
             _log.warning("earliest_hint_not_written", error=str(error))
 
     def _keep_changelogs(self) -> None:
-        """Write the changelogs of what expires: readers find each id at any moment."""
+        """Write the changelogs of expiring snapshots, so that readers always find each id."""
         own = own_files(self._table)
         for snapshot in self._history.expiring:
             own.require(paths.changelog_path(self._root, snapshot.id))
@@ -383,9 +382,9 @@ def _own_changelogs(
     expiring: Sequence[Snapshot],
     retention: ChangelogRetention | None,
 ) -> Iterator[Snapshot]:
-    """Long-lived changelogs of the branch whose needs an expiry may meet.
+    """Long-lived changelogs of the branch that may need files of expiring snapshots.
 
-    Where changelogs are kept, their own files are not deleted, so only those without any matter.
+    With a retention, changelog files are not deleted: only changelogs without any matter.
     """
     known = {snapshot.identity for snapshot in expiring}
     for changelog in read_changelogs(storage, root):
@@ -460,8 +459,8 @@ class ExpireSnapshots(ExpireVersions):
             trouble = trouble or main_trouble(storage, ref, now_ms)
             if trouble is not None:
                 raise TableChanged(trouble)
-            # A hint that lags stays until the next commit: were its snapshot gone, the table would
-            # pass for one that is being restored.
+            # A hint that lags stays until the next commit. Without its snapshot the table would
+            # look as if it was being restored.
             kept = [hint, None if under_way is None else under_way.reads_from]
             wanted = _range_of(values, snapshots, [id_ for id_ in kept if id_ is not None], now_ms)
         if not wanted.is_empty:

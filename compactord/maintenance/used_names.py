@@ -1,10 +1,10 @@
 """Names of all files that any version of a table references, and signs of a restore.
 
 Versions are the snapshots, the tags and the long-lived changelogs of the table and of its branches.
-While they are read, others change them: what one named, another may name then. A snapshot that
-expires may live on as a tag, a tag as a branch; and what the last of those listed names, may be in
-newer ones, which were not (apache/paimon#7710). So all are listed again until each that is there
-has been read. Whoever deletes reads again in between: only what is new costs more than listings.
+Other processes change them during the read: a file of an expired snapshot may be named by a new
+tag, a file of a tag by a new branch, and a file of the newest listed snapshot by a newer one that
+was not listed (apache/paimon#7710). So all versions are listed again until each has been read.
+Callers reread between deletions; unchanged versions cost only a listing.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from compactord.paimon.snapshot import (
 )
 from compactord.storage.base import Absences, ObjectStatus, Storage, listed_but_missing
 
-# Writers create a snapshot's file within this time of the moment that stands in it.
+# Writers create a snapshot's file within this time after the time recorded in it.
 WRITE_DELAY_MAX_MS = 600_000
-# Files that have not changed for so long are part of no restore that goes on.
+# Files that have not changed for a day are part of no running restore.
 _UNCHANGED_MS = 86_400_000
 MAY_BE_RESTORED = "a restore or copy may be under way"
 
 
 def hint_trouble(storage: Storage, root: str, hint: int | None, ids: Collection[int]) -> str | None:
-    """Why snapshots `ids` cannot be all: the hint LATEST, read before them, names none of them.
+    """Why snapshots `ids` cannot be all, by the hint LATEST that was read before them, or None.
 
-    Writers set the hint after they create a snapshot, and before they roll it back. One without a
-    number lags: it is being written, or its writer was killed or had no space left.
+    Writers set the hint after they create a snapshot, and before they roll it back. A hint without
+    a number lags: it is being written, or its writer was killed or had no space left.
     """
     if hint is None and has_latest_hint(storage, root):
         return None
@@ -64,10 +64,10 @@ def hint_trouble(storage: Storage, root: str, hint: int | None, ids: Collection[
 
 
 def why_incomplete(storage: Storage, location: str, branch: str, before_ms: int) -> str | None:
-    """Why the snapshots of main or of a branch may not be all; None if nothing speaks for it.
+    """Why the snapshots of main or of a branch may be incomplete, or None.
 
-    A branch is made without a hint, and without snapshots unless it is made from a tag. So one
-    whose files are all from before `before_ms` is complete without them.
+    A new branch has no hint, and no snapshots unless it is made from a tag. So a branch without
+    them is complete if all its files are older than `before_ms`.
     """
     root = paths.branch_root(location, branch)
     # In this order: a commit in between adds a snapshot, and then its hint.
@@ -81,10 +81,11 @@ def why_incomplete(storage: Storage, location: str, branch: str, before_ms: int)
 
 
 def main_trouble(storage: Storage, table: TableRef, now_ms: int) -> str | None:
-    """Why main's snapshots, which need files of its branches too, may not be all; None for main.
+    """Why main's snapshots, which need files of its branches, may be incomplete, or None.
 
-    A restore that goes by names brings branches first and main's snapshots last. Main without any
-    is complete once its schemas are a day old: all may have been written to branches.
+    None if `table` is main. A restore in order of names copies branches first and main's snapshots
+    last. Main without snapshots is complete once its schemas are a day old: all rows may have been
+    written to branches.
     """
     root = table.location
     if table.branch == paths.MAIN_BRANCH:
@@ -106,7 +107,7 @@ def _trouble_at(storage: Storage, root: str, hint: int | None, ids: Collection[i
 
 
 def is_restored(snapshot: Snapshot, file: ObjectStatus, since_ms: int) -> bool:
-    """Whether the snapshot's file is a copy, made after `since_ms`: others may follow."""
+    """Whether the snapshot's file is a copy made after `since_ms`, so that others may follow."""
     is_late = file.changed_ms > snapshot.time_ms + WRITE_DELAY_MAX_MS
     return is_late and file.changed_ms > since_ms
 
@@ -120,7 +121,7 @@ _NAME_NO_FILES = {"_TOTAL_BUCKETS", "_FILE._WRITE_COLS_SEQUENCES"}
 
 
 class Incomplete(Exception):
-    """Not all that names files may be there; `reason` says what tells it."""
+    """Metadata that names files may be missing; `reason` is the sign of it."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -128,9 +129,9 @@ class Incomplete(Exception):
 
 
 class _Version(NamedTuple):
-    """The file of a snapshot, tag or changelog. One that is written anew has another status.
+    """The file of a snapshot, tag or changelog. A rewritten file has another status.
 
-    `snapshot_id` of a snapshot. `may_lack`: metadata that is gone names nothing.
+    `snapshot_id` is set for snapshots. With `may_lack`, missing metadata names no files.
     """
 
     path: str
@@ -140,10 +141,10 @@ class _Version(NamedTuple):
 
 
 class UsedNames:
-    """Tells `note` the names of all files that the versions of one table name, many at a time.
+    """Passes the names of all files that the versions of one table name to `note`, in batches.
 
-    `since_ms`: copies of snapshots that were made before are complete. `of_others`: also names of
-    files that compactord never writes; then every branch must have a schema, and metadata of newer
+    Copies of snapshots from before `since_ms` count as complete. `of_others` adds names of files
+    that compactord never writes; then every branch must have a schema, and metadata of newer
     releases, which may name files in other ways, is refused.
     """
 
@@ -163,13 +164,13 @@ class UsedNames:
         self._of_others = of_others
         self._read: set[_Version] = set()
         # Lists, manifests and index manifests whose names have been noted.
-        self._seen: set[str] = set()
+        self._noted: set[str] = set()
 
     def read(self) -> None:
-        """Note the names of all versions that are there and were not read before.
+        """Note the names of all versions that were not read before.
 
         Raises `Incomplete` if the table may be being restored, what reading raises, and
-        `UnsupportedTable` for what may name files that we do not know.
+        `UnsupportedTable` for metadata that may name files in unknown ways.
         """
         missing: dict[_Version, StorageError] = {}
         for _ in range(_LISTINGS_MAX):
@@ -184,16 +185,16 @@ class UsedNames:
             missing = self._read_versions(unread)
         raise TransientStorageError(
             paths.snapshot_folder(self._location),
-            f"its snapshots changed each of {_LISTINGS_MAX} times that they were read",
+            f"its snapshots changed during each of {_LISTINGS_MAX} reads",
         )
 
     def _roots(self) -> list[str]:
-        """The table's and its branches'. A branch may keep files that main has dropped."""
+        """The roots of the table and its branches. A branch may keep files dropped by main."""
         roots = []
         for branch in (paths.MAIN_BRANCH, *branch_names(self._storage, self._location)):
             root = paths.branch_root(self._location, branch)
             if self._of_others and not self._has_schema(root):
-                raise FormatError(root, "has no schema; nothing of the table is deleted")
+                raise FormatError(root, "has no schema; no file of the table is deleted")
             why = why_incomplete(self._storage, self._location, branch, self._since_ms)
             if why is not None:
                 raise Incomplete(why)
@@ -205,7 +206,7 @@ class UsedNames:
         return any(paths.id_of(name, paths.SCHEMA_PREFIX) is not None for name in names)
 
     def _listed(self, root: str) -> Iterator[_Version]:
-        """The versions of a table or branch: snapshots, the newest first, tags, changelogs."""
+        """The versions of a table or branch: snapshots from the newest, tags, changelogs."""
         for snapshot_id, status in sorted(snapshot_files(self._storage, root).items())[::-1]:
             path = paths.snapshot_path(root, snapshot_id)
             yield _Version(path, status, snapshot_id)
@@ -214,12 +215,12 @@ class UsedNames:
             if status.name.startswith(paths.TAG_PREFIX) and not status.is_folder:
                 yield _Version(paths.join(tags, status.name), status)
         for status in self._storage.list(changelogs):
-            # With a number or without. Some of its metadata may have gone with its snapshot.
+            # With a number or without. Its metadata may have been deleted with its snapshot.
             if status.name.startswith(paths.CHANGELOG_PREFIX) and not status.is_folder:
                 yield _Version(paths.join(changelogs, status.name), status, may_lack=True)
 
     def _read_versions(self, versions: Iterable[_Version]) -> dict[_Version, StorageError]:
-        """Those that are gone, or of whose metadata something is, with the error."""
+        """Note the names of `versions`; returns the errors for missing files by version."""
         missing: dict[_Version, StorageError] = {}
         absences = Absences(self._storage)
         for version in versions:
@@ -232,7 +233,7 @@ class UsedNames:
                 continue
             is_copy = is_restored(snapshot, version.status, self._since_ms)
             if version.snapshot_id is not None and is_copy:
-                raise Incomplete(f"{path} was copied lately: a restore may go on")
+                raise Incomplete(f"{path} was copied recently: {MAY_BE_RESTORED}")
             self._read.add(version)
         return missing
 
@@ -248,10 +249,10 @@ class UsedNames:
         return snapshot
 
     def _note_named(self, snapshot: Snapshot, absences: Absences, *, may_lack: bool) -> None:
-        """Note what a version leads to.
+        """Note the files that a version references.
 
-        A changelog may always be gone: that of a tagged snapshot is deleted with the snapshot, and
-        branches are made from tags.
+        A changelog list may always be missing: expiry deletes the changelog of a tagged snapshot,
+        and branches are made from tags.
         """
         lists = (
             (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, may_lack),
@@ -261,19 +262,19 @@ class UsedNames:
         self._note(name for name, *_ in lists if name is not None)
         self._note(each for each in (snapshot.index_manifest, snapshot.statistics) if each)
         index_manifest = snapshot.index_manifest
-        if index_manifest is not None and index_manifest not in self._seen:
+        if index_manifest is not None and index_manifest not in self._noted:
             with absences.ignore_absent() if may_lack else contextlib.nullcontext():
                 self._note_index_files(index_manifest)
         for name, size, is_optional in lists:
-            if name is None or name in self._seen:
+            if name is None or name in self._noted:
                 continue
             manifests: tuple[ManifestFile, ...] = ()
             with absences.ignore_absent() if is_optional else contextlib.nullcontext():
                 path = paths.manifest_path(self._location, name)
                 manifests = read_manifest_list(self._storage, path, size)
                 self._note_manifests(manifests, path)
-                self._seen.add(name)
-            new = [manifest for manifest in manifests if manifest.file_name not in self._seen]
+                self._noted.add(name)
+            new = [manifest for manifest in manifests if manifest.file_name not in self._noted]
             for some in ([each] for each in new) if is_optional else [new]:
                 with absences.ignore_absent() if is_optional else contextlib.nullcontext():
                     self._note_entries(some)
@@ -284,7 +285,7 @@ class UsedNames:
         if self._of_others:
             refuse_unknown_indexes(self._location, entries)
         self._note(entry.file_name for entry in entries)
-        self._seen.add(name)
+        self._noted.add(name)
 
     def _note_manifests(self, manifests: Iterable[ManifestFile], path: str) -> None:
         for manifest in manifests:
@@ -298,7 +299,7 @@ class UsedNames:
                 self._note(_names(columns, rows))
             if any(unknown_columns(plain_of(columns.schema), plain_of(MANIFEST))):
                 self._refuse_values(manifests)
-        self._seen.update(manifest.file_name for manifest in manifests)
+        self._noted.update(manifest.file_name for manifest in manifests)
 
     def _refuse_values(self, manifests: Iterable[ManifestFile]) -> None:
         """Raises `UnsupportedTable` unless unknown columns of these manifests are null."""

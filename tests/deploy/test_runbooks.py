@@ -16,6 +16,8 @@ import yaml
 
 from compactord.cli.command import _parser
 from compactord.config.load import json_schema, known_keys
+from compactord.config.model import Recovery
+from compactord.maintenance.registry import maintenance_kinds
 from compactord.paimon.options.catalogue import find
 from compactord.scheduler import compaction as scheduler_status
 from compactord.service import view
@@ -31,7 +33,7 @@ from tests.views import FixedClock, busy_night
 
 PAGES = sorted((DEPLOY / "runbooks").glob("*.md"))
 PACKAGE = DEPLOY.parent / "compactord"
-HEADINGS = ["What it means", "If you do nothing", "Diagnosis", "Do", "Do not"]
+HEADINGS = ["Meaning", "If you do nothing", "Diagnosis", "Do", "Do not"]
 # What to do about a key that is refused stands on one page, to which the others lead.
 CREDENTIALS = "CompactordDiscoveryFailing"
 # The release of the documentation: its namespace, its deployment, and the service's port.
@@ -208,5 +210,6 @@ def known_names(exposed: Exposed) -> set[str]:
     for section in json_schema()["properties"]:
         names |= {f"{section}.{key}" for key in known_keys((section,))} | {section}
     names |= {phase.value for phase in Phase}
+    names |= {f"{kind.name}_failed" for kind in maintenance_kinds(Recovery())}
     names |= set(known_keys(("rules", 0, "set", "windows", 0)))
     return names | set(known_keys(("defaults",)))

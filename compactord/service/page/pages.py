@@ -197,9 +197,9 @@ def _runbooks() -> Mapping[str, str]:
 
 
 def _meanings() -> Mapping[str, str]:
-    """The first paragraph below `## What it means` of each runbook."""
+    """The first paragraph below `## Meaning` of each runbook."""
     found = {}
     for alert, text in _runbooks().items():
-        paragraph = text.partition("## What it means\n\n")[2].partition("\n\n")[0]
+        paragraph = text.partition("## Meaning\n\n")[2].partition("\n\n")[0]
         found[alert] = " ".join(paragraph.split()).replace("`", "")
     return found

@@ -548,7 +548,7 @@ def test_when_the_newest_snapshot_is_gone_each_time_nothing_is_deleted() -> None
             table.append(1)
             table.storage.delete(call.path)
 
-    with pytest.raises(TransientStorageError, match="changed each of 10 times"):
+    with pytest.raises(TransientStorageError, match="changed during each of 10 reads"):
         _remove(table, HookedStorage(table.storage, before=go_on))
     assert left <= set(table.storage.objects)
 
