@@ -109,7 +109,7 @@ class PlanRequest:
     `is_expired`: a file has expired records by its statistics. `vectors_of` are the deletion
     vectors of a bucket, by data file. `partial_schemas`: files that have one of these may hold a
     part of the states of their keys. `unmarked_schemas`: what they replace may be unmarked.
-    `triggers` are those of minor picks, in their order.
+    `triggers` are the triggers of minor picks, in order.
     """
 
     kind: TableKind
@@ -428,9 +428,9 @@ def _candidates(
     options: CompactionOptions,
     triggers: Triggers | None,
 ) -> Mask:
-    """As if no file had deletion vectors, or were from before the table looked up.
+    """Buckets that may have a minor pick, or without `triggers` a full one.
 
-    Without `triggers` those of full compactions.
+    Ignores deletion vectors, and files from before the table looked keys up.
     """
     match kind:
         case TableKind.PRIMARY_KEY:
