@@ -168,10 +168,7 @@ class TableHolds:
         self.known: Hold | None = None
 
     def add(self, damage: Damage) -> None:
-        """Hold the table because of a damaged file.
-
-        Does not wait while another thread lists the table: that thread writes the file down.
-        """
+        """Hold the table for a damaged file; never waits for a thread that lists the table."""
         self._added.append(HeldFile(damage, self._table.branch, self._clock.now_ms()))
         self._write_added()
 

@@ -23,10 +23,7 @@ class ReadFooter(Protocol):
 
 
 class PlacedFile(NamedTuple):
-    """A file and its path. `root` is its branch's folder with the schemas.
-
-    `is_sorted`: its keys ascend.
-    """
+    """A file; `root` is its branch's folder with the schemas; `is_sorted`: its keys ascend."""
 
     path: str
     file: DataFile
