@@ -60,7 +60,7 @@ class CompactReason(enum.Enum):
         "levels above 0 are from before the table looked keys up, or marked rows as deleted",
     )
     FULL = "full", "a full compaction was requested"
-    FORCED_REWRITE = "force_rewrite", "every file is to be rewritten"
+    FORCED_REWRITE = "force_rewrite", "every file must be rewritten"
     EXPIRED_RECORDS = "expired_records", "files on the highest level have records that have expired"
     DELETED_ROWS = "deleted_rows", "files have rows that were deleted since"
     APPEND_SMALL_FILES = "append_pack", "enough small files to make a larger one"

@@ -1,8 +1,8 @@
-"""Live files that are missing or damaged, as one listing of the newest snapshot's files shows.
+"""Finds live files that are missing or damaged, by one listing of the newest snapshot's files.
 
 Data files of the table's own folders and index files of deletion vectors are compared by name and
-size. Not known are files in other stores, companions of data files, and files of partitions
-that cannot be read.
+size. Files in other stores, companions of data files, and files of partitions that cannot be read
+are not checked.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from compactord.storage.calls import map_concurrently
 from compactord.text import count_text
 
 VECTORS_FILE = "index file with deletion vectors"
-# Entries that are in memory as objects at once.
+# Entries held in memory as objects at a time.
 _AT_ONCE = 4096
-# So many files are looked for in older versions.
-_ASKED_MAX = 1_000
+# Damaged files that are looked up in older versions.
+_LOOKED_UP_MAX = 1_000
 
 
 class DamageKind(enum.Enum):
-    """MISSING: no such file; SIZE: not the manifest's; CONTENT: it cannot be read."""
+    """MISSING: no such file; SIZE: differs from the manifest; CONTENT: it cannot be read."""
 
     MISSING = "missing"
     SIZE = "size"
@@ -46,9 +46,9 @@ class DamageKind(enum.Enum):
 class Damage:
     """A live file that readers cannot read. `bucket` is the one that needs it.
 
-    `message` is for people and does not repeat `path`. `version` is the newest one that does not
-    need the file, such as `snapshot 7`, or None if there is none or it is not known. `size_bytes`
-    is that of the file that is there, -1 for none.
+    `message` does not repeat `path`. `version` is the newest one that does not need the file, such
+    as `snapshot 7`, or None if there is none or it is not known. `size_bytes` is the actual size of
+    the file, -1 if it does not exist.
     """
 
     path: str
@@ -72,16 +72,16 @@ class Damage:
         return any(vector.path == self.path for vector in vectors)
 
     def stands(self, there: ObjectStatus | None) -> bool:
-        """Whether it is as it was found, by the file's status now.
+        """Whether the damage persists, by the file's status now.
 
-        Its time says nothing: a change of owner or a backup by links moves it.
+        The file's time is ignored: a change of owner or a backup by links moves it.
         """
         return there is None or there.size_bytes == self.size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Live:
-    """A file that must be there, with its size by the manifest."""
+    """A file that must exist, with its size by the manifest."""
 
     path: str
     size_bytes: int
@@ -94,11 +94,11 @@ def damaged_files(
     newest: Callable[[], TableState],
     bucket_folder: Callable[[BucketId], str],
 ) -> Sequence[Damage]:
-    """The live files that do not exist or have another size, none of which a commit has replaced.
+    """The live files that do not exist or have another size and that no commit has replaced.
 
     Each bucket's folder is listed once, and the folder of index files if the table has vectors.
-    What a listing lacks is asked for by itself. `newest` reads the newest state. Raises what
-    reading raises.
+    Each file that a listing lacks is confirmed by a request of its own. `newest` reads the newest
+    state. Raises what reading raises.
     """
     state = newest()
     suspects = [*_suspects(storage, state, bucket_folder)]
@@ -110,14 +110,14 @@ def damaged_files(
         for live, there in zip(suspects, found, strict=True)
         if there is None or there.size_bytes != live.size_bytes
     ]
-    # What others replaced in the meantime may have expired.
+    # Files that other writers replaced in the meantime may have expired.
     state = newest()
     return [each for each in damages if each.is_in(state)]
 
 
 def described(storage: Storage, table: TableRef, damages: Sequence[Damage]) -> Sequence[Damage]:
     """The damages with the newest version that needs none of these files."""
-    first = damages[:_ASKED_MAX]
+    first = damages[:_LOOKED_UP_MAX]
     names = [posixpath.basename(each.path) for each in first]
     keys = [FileKey(each.bucket, name) for each, name in zip(first, names, strict=True)]
     version, whole = version_without(storage, table, keys, frozenset(names))
@@ -131,9 +131,9 @@ def described(storage: Storage, table: TableRef, damages: Sequence[Damage]) -> S
 def version_without(
     storage: Storage, table: TableRef, files: Collection[FileKey], index_files: Set[str]
 ) -> tuple[str | None, str]:
-    """As `newest_without`, with what a message about these live files ends with.
+    """The version by `newest_without`, and the end of a message about these live files.
 
-    None, too, if a store fails that is asked for it.
+    The version is also None if it cannot be read.
     """
     try:
         version = newest_without(storage, table, files, index_files)
@@ -141,8 +141,8 @@ def version_without(
         if version is not None:
             whole = f"the newest version without it is {version}"
     except CompactordError as error:
-        version, whole = None, f"which version is without it could not be read ({error})"
-    return version, f"readers fail, too; {whole}"
+        version, whole = None, f"the newest version without it could not be found ({error})"
+    return version, f"readers fail as well; {whole}"
 
 
 def _damage(live: _Live, there: ObjectStatus | None) -> Damage:
@@ -165,7 +165,7 @@ def _suspects(
     """Live files that listings lack or show with another size."""
 
     def folder_of(bucket: BucketId) -> str | None:
-        """None where the values of its partition cannot be read."""
+        """The folder, or None if the values of the bucket's partition cannot be read."""
         try:
             return bucket_folder(bucket)
         except FormatError:
@@ -186,9 +186,9 @@ def _suspects(
     if index_files:
         folder = paths.index_folder(state.table.location)
         for each in _unlike(index_files, FolderListing(folder, storage.list(folder))):
-            # Where options put index files beside data files, entries do not say so.
-            beside = folder_of(each.bucket) or folder
-            found = storage.status(paths.join(beside, posixpath.basename(each.path)))
+            # Options may put index files into buckets' folders; entries do not record that.
+            in_bucket = folder_of(each.bucket) or folder
+            found = storage.status(paths.join(in_bucket, posixpath.basename(each.path)))
             if found is None or found.size_bytes != each.size_bytes:
                 yield each
 
@@ -223,7 +223,7 @@ def _unlike(lives: Sequence[_Live], listing: FolderListing) -> Iterable[_Live]:
     sizes = listing.sizes_of([posixpath.basename(each.path) for each in lives])
     wanted = np.fromiter((each.size_bytes for each in lives), np.int64, len(lives))
     is_unlike = sizes != wanted
-    # Files elsewhere are asked for one by one.
+    # Files in other folders are checked one by one.
     return [
         each
         for each, unlike in zip(lives, is_unlike.tolist(), strict=True)

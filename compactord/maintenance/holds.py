@@ -1,9 +1,9 @@
-"""Holds: nothing of a table is deleted while live files of its newest snapshot are damaged.
+"""Holds: they stop deletions in a table while live files of its newest snapshot are damaged.
 
-After a start nothing goes before these files have been listed once and agree with the manifests. A
+After a start, deletions begin once these files have been listed and agree with the manifests. A
 hold is kept in a file of the table's own folder, for all branches, processes and commands, and is
-removed once the damage is gone: the file is there in its size, or is not live. What could not be
-read stays held until it is not live or has another size.
+removed once the damage is gone: the file has its size again, or is not live. A file that could not
+be read is held until it is not live or has another size.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import Creation, Storage
 
 _log = structlog.get_logger()
-# In the folder of the table itself, which no sweep lists: neither ours nor Java's
-# (operation/OrphanFilesClean.java, listPaimonFileDirs). Hadoop hides names that begin so.
+# In the table's own folder, which neither our sweeps nor Java's list
+# (operation/OrphanFilesClean.java, listPaimonFileDirs). Hadoop hides names with this prefix.
 HOLD_FILE = "_compactord-hold.json"
-_ABOUT = "compactord deletes nothing of this table while these files are missing or damaged"
-# Files that a hold names; a listing finds the others again.
+_ABOUT = "compactord stops deletions in this table while these files are missing or damaged"
+# Files that a hold names; a listing finds all further ones again.
 _NAMED_MAX = 100
 
 
@@ -48,10 +48,10 @@ class HeldFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Why nothing of a table is deleted.
+    """The damage that stops a table's deletions.
 
-    `error` is the name of the error's class, `message` for people, `path` that of the file.
-    `since_ms` is of the wall clock.
+    `error` is the name of the error's class, `path` the damaged file. `since_ms` is of the wall
+    clock.
     """
 
     path: str
@@ -64,17 +64,17 @@ class Hold:
 
 
 def text_of(hold: Hold | None) -> str | None:
-    """Why nothing is deleted, None if there is no hold."""
+    """Why deletions are stopped, or None if there is no hold."""
     return None if hold is None else str(hold)
 
 
 def hold_path(location: str) -> str:
-    """The file with a table's hold."""
+    """The path of a table's hold file."""
     return paths.join(location, HOLD_FILE)
 
 
 def hold_json(files: Sequence[HeldFile]) -> bytes:
-    """The hold's file."""
+    """The contents of the hold file."""
     found = [
         {
             "path": each.damage.path,
@@ -126,7 +126,7 @@ def _held_file(found: Any) -> HeldFile:
 
 
 def stored_hold(storage: Storage, location: str) -> Hold | None:
-    """The hold in a table's folder, if any, as it was found. Raises `StorageError`."""
+    """The hold in a table's folder, without a check, or None. Raises `StorageError`."""
     path = hold_path(location)
     try:
         return _hold_of(parse_hold(storage.read(path), path))
@@ -139,7 +139,7 @@ def stored_hold(storage: Storage, location: str) -> Hold | None:
 class TableHolds:
     """The hold of one table, or branch, for one process. Any thread may call it.
 
-    `is_kept` False: what is found is not written, nor a hold lifted, as a dry run has it.
+    Without `is_kept`, as in a dry run, holds are neither written nor lifted.
     """
 
     def __init__(
@@ -161,28 +161,25 @@ class TableHolds:
         # Whether the newest snapshot's files have been listed since the start.
         self._is_listed = False
         self._had_file = False
-        # What was added and not yet written, and what could not be written.
+        # Files that are not yet written, and files that could not be written.
         self._added: deque[HeldFile] = deque()
         self._unwritten: Sequence[HeldFile] = ()
-        # The hold as it was known last, which asks no store.
+        # The hold as of the last call; needs no store.
         self.known: Hold | None = None
 
     def add(self, damage: Damage) -> None:
-        """Hold everything because of a file that was found to be damaged just now.
-
-        While another thread lists the table, that one writes it down: a cycle does not wait.
-        """
+        """Hold the table for a damaged file; never waits for a thread that lists the table."""
         self._added.append(HeldFile(damage, self._table.branch, self._clock.now_ms()))
         self._write_added()
 
     def why_held(
         self, newest: Callable[[], TableState], bucket_folder: Callable[[BucketId], str]
     ) -> Hold | None:
-        """Why nothing may be deleted now, or None.
+        """The hold that stops deletions now, or None.
 
         `newest` reads the newest state, `bucket_folder` is where a bucket's files are. Reads the
         hold's file. Lists the files of the newest snapshot the first time, and when the damage
-        seems to be gone. Raises what reading raises: whether all is there is not known then.
+        seems to be gone. Raises what reading raises; the table's condition is unknown then.
         """
         try:
             with self._turn:
@@ -192,7 +189,7 @@ class TableHolds:
         return self.known
 
     def _write_added(self) -> None:
-        # Whoever has the turn comes here after it.
+        # The thread that holds the lock writes what was added in the meantime.
         while self._added and self._turn.acquire(blocking=False):
             try:
                 self._add([self._added.popleft() for _ in range(len(self._added))])
@@ -216,13 +213,13 @@ class TableHolds:
             self._set(_unreadable(self._path, error, self._clock.now_ms()))
             return
         if self._had_file and not stored:
-            # Another process or an operator has removed it: look again.
+            # Another process or an operator has removed it: list again.
             self._is_listed, self._unwritten = False, ()
         files = _joined(stored, self._unwritten)
         standing = self._standing(files, newest)
         if not self._is_listed or (files and not standing):
             found = damaged_files(self._storage, newest, bucket_folder)
-            # Where a version could not be read, there may be one without the file all the same.
+            # A file without a known version is looked up again: its version may be readable now.
             known = {each.damage.path for each in standing if each.damage.version is not None}
             new = [each for each in found if each.path not in known]
             standing = _joined(self._found(new, standing), standing)
@@ -230,7 +227,7 @@ class TableHolds:
         self._write(stored, standing)
 
     def _stored(self) -> Sequence[HeldFile]:
-        """What the hold's file names, nothing if there is none. Raises `FormatError`."""
+        """The files of the stored hold, empty if there is none. Raises `FormatError`."""
         try:
             return parse_hold(self._storage.read(self._path), self._path)
         except ObjectNotFound:
@@ -239,9 +236,10 @@ class TableHolds:
     def _standing(
         self, files: Sequence[HeldFile], newest: Callable[[], TableState]
     ) -> Sequence[HeldFile]:
-        """Those that are damaged still.
+        """The files that are still damaged.
 
-        Once the table was listed, all that this branch still has, or others, if the first one is.
+        Once the table was listed, all files that are live here or belong to other branches, if any
+        of them is still damaged.
         """
         if not files:
             return ()
@@ -270,11 +268,11 @@ class TableHolds:
         ]
 
     def _write(self, stored: Sequence[HeldFile], files: Sequence[HeldFile]) -> None:
-        """Keep the files of a hold, none to lift it, where `stored` is kept now.
+        """Replace the stored hold by one with these files; without files, lift it.
 
-        Raises `StorageError` where it cannot be lifted.
+        Raises `StorageError` if it cannot be lifted.
         """
-        # What no listing can find again comes first.
+        # Files that no listing can find again come first.
         files = sorted(files, key=lambda each: each.damage.kind is not DamageKind.CONTENT)
         files = files[:_NAMED_MAX]
         if not files:
@@ -311,7 +309,7 @@ class TableHolds:
             _log.warning("hold_not_written", error=str(error))
 
     def _set(self, hold: Hold | None) -> bool:
-        """Whether that is another hold than before, which is logged."""
+        """Log the hold if it changed, and return whether it did."""
         before, self.known = self.known, hold
         if hold is None:
             if before is not None:
@@ -335,14 +333,14 @@ def _hold_of(files: Sequence[HeldFile]) -> Hold:
 
 def _unreadable(path: str, error: FormatError, now_ms: int) -> Hold:
     message = (
-        f"{error.message}, so nothing of the table is deleted; run `compactord verify --pages "
+        f"{error.message}, so deletions in the table are stopped; run `compactord verify --pages "
         "all`, and delete this file if it finds nothing"
     )
     return Hold(path=path, error=FormatError.__name__, message=message, since_ms=now_ms)
 
 
 def _joined(*parts: Sequence[HeldFile]) -> Sequence[HeldFile]:
-    """All of them, each damaged file once, as it was found first."""
+    """All files, each path once: its first entry."""
     found: dict[str, HeldFile] = {}
     for each in chain.from_iterable(parts):
         found.setdefault(each.damage.path, each)

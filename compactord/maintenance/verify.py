@@ -1,9 +1,7 @@
 """Verifies a table: its metadata, and the data files of chosen versions. Only reads.
 
-Only reads.
-
-It needs none of what a compaction needs, so that tables which compactord refuses are verified, too;
-what cannot be is said (`Verified.unknown`).
+Tables that compactord refuses to compact can be verified. `Verified.unknown` lists what could not
+be verified.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
 from compactord.storage.base import Storage
 
-# What is wrong with a version itself, not with the store that is asked for it.
+# Errors of a version itself, not of its store.
 _UNREADABLE = (FormatError, ObjectNotFound, UnsupportedTable)
 
 
@@ -41,13 +39,12 @@ def newest_without(
     files: Collection[FileKey],
     index_files: Set[str] = frozenset(),
 ) -> str | None:
-    """The newest version, `snapshot 7` or `tag x`, in which none of these files is live, if any.
+    """The newest version, `snapshot 7` or `tag x`, in which none of these files is live, or None.
 
-    `index_files` are names of such files.
-    Snapshots first, then tags. Of the files that the newest snapshot needs: they are live from some
-    snapshot on, which is found by halving. Only versions whose metadata can be read count; their
-    other data files are not checked. Raises what listing raises, and what a
-    store raises that fails.
+    `index_files` are names of such files. Snapshots come before tags. Files that the newest
+    snapshot needs have been live from some snapshot on, which a binary search finds. Only versions
+    whose metadata can be read count; their other data files are not checked. Raises the errors of
+    listing and of a store that fails.
     """
     reader = MetadataReader(storage, table.location)
     reader.look_for(files)
@@ -63,7 +60,7 @@ def newest_without(
         return not (indexes(snapshot) or reader.live(snapshot))
 
     def is_known_without(snapshot_id: int) -> bool:
-        """False, too, if it cannot be read."""
+        """False as well if it cannot be read."""
         with contextlib.suppress(*_UNREADABLE):
             return is_without(read_snapshot(storage, table.root, snapshot_id))
         return False
@@ -87,14 +84,15 @@ def newest_without(
 
 
 def rollback_advice(version: str | None, newest: str) -> str:
-    """What to do about data files that are gone.
+    """Advice about missing data files.
 
-    `version` is what `newest_without` returned, `newest` the name of the newest snapshot.
+    `version` is the result of `newest_without`, `newest` the name of the newest snapshot.
     """
     if version == newest:
         return f"Only reads of older versions need it: {newest}, the newest, does not."
     restore = (
-        "Readers fail on it, too. Restore it from a backup or from an older version of the object"
+        "Readers fail on it as well. Restore it from a backup or from an older version of the "
+        "object"
     )
     if version is None:
         return f"{restore}; no snapshot or tag is without it."
@@ -104,7 +102,7 @@ def rollback_advice(version: str | None, newest: str) -> str:
     )
 
 
-# What a commit, an expiry or a store under way may explain.
+# Findings that a concurrent commit or expiry, or a store's failure, may explain.
 _MAY_PASS = {
     FindingKind.SNAPSHOT_MISSING,
     FindingKind.HINT_WRONG,
@@ -119,7 +117,7 @@ _OF_METADATA = {FindingKind.METADATA_MISSING, FindingKind.METADATA_DAMAGED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Of which versions data files are verified: a snapshot, a tag, all; else the newest."""
+    """Versions whose data files are verified: a snapshot, a tag, all, or by default the newest."""
 
     snapshot_id: int | None = None
     tag: str | None = None
@@ -128,10 +126,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What is wrong, and for people what could not be verified.
+    """Findings, and texts about all that could not be verified.
 
-    `versions` and `manifests` are how many were read; `files_of` the versions whose data files were
-    verified. `pages_wanted` is the share of pages that was to be read, 0 to 1.
+    `versions` and `manifests` count those read; `files_of` names the versions whose data files were
+    verified. `pages_wanted` is the requested share of pages, 0 to 1.
     """
 
     findings: tuple[Finding, ...]
@@ -146,7 +144,7 @@ class Verified:
     def pages_read(self) -> float:
         """The share of the bytes of data files whose pages were read, 0 to 1.
 
-        1 where there is nothing to read, unless that is not known.
+        1 if there is nothing to read; 0 if that is not known.
         """
         if not self.pages_wanted:
             return 0.0
@@ -156,7 +154,7 @@ class Verified:
 
     @property
     def whole(self) -> bool | None:
-        """True if everything was verified, False if anything is wrong, None if it is not known."""
+        """True if everything was verified, False if there are findings, or None if unknown."""
         if self.findings:
             return False
         return True if self.pages_wanted == self.pages_read == 1 and not self.unknown else None
@@ -171,14 +169,12 @@ def verify_table(
     progress: Callable[[str], None],
     pause: Callable[[], None],
 ) -> Verified:
-    """Verify a table's metadata, that of its branches included, and data files.
+    """Verify the metadata of a table with its branches, and the data files of wanted versions.
 
-    Those of chosen versions of the branch that `table` is; `rules` is a text where they cannot be
-    verified: why.
-
-    What is not there is looked for once more after `pause`: while a snapshot expires, its files go
-    before it does. Raises `UsageError` for a snapshot or tag that does not exist; all else that
-    fails is a finding.
+    The versions are of the branch that `table` names. If `rules` is a text, data files cannot be
+    verified, for that reason. Missing files are checked once more after `pause`: an expiry deletes
+    a snapshot's files before the snapshot. Raises `UsageError` for a snapshot or tag that does not
+    exist; every other failure is a finding.
     """
     first, check = _verified_once(storage, table, wanted, rules, progress)
     suspects = {(each.kind, each.path) for each in first.findings if each.kind in _MAY_PASS}
@@ -197,7 +193,7 @@ def verify_table(
             suspects=frozenset(path for _, path in suspects),
         )
     except UsageError as error:
-        # The version that was wanted has expired, or was deleted.
+        # The wanted version has expired, or was deleted.
         return _with_unread(replace(first, findings=lasting, unknown=(*first.unknown, str(error))))
     again = (
         each
@@ -275,7 +271,7 @@ def _verified_once(
 
 
 def _chosen(chain: ChainCheck, table: TableRef, wanted: Wanted) -> list[Version]:
-    """The versions whose data files are wanted, the newest of the table itself first."""
+    """The versions whose data files are verified, the table's newest snapshot first."""
     newest = chain.newest()
     if wanted.is_all:
         return sorted(chain.versions, key=lambda each: each is not newest)
@@ -290,7 +286,7 @@ def _chosen(chain: ChainCheck, table: TableRef, wanted: Wanted) -> list[Version]
 
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each file's first finding of a kind: that of the metadata, then that of data files."""
+    """The first finding of each file and kind; metadata precedes data files."""
     found: dict[tuple[FindingKind, str], Finding] = {}
     for each in findings:
         found.setdefault((each.kind, each.path), each)
@@ -298,7 +294,7 @@ def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _with_unread(found: Verified) -> Verified:
-    """Names also the files that were not read."""
+    """`found` with the files that were not read among the unknown."""
     unread = _contents_not_read(found.counts) if found.pages_wanted else ()
     return replace(found, unknown=(*found.unknown, *_not_read(found.counts), *unread))
 
@@ -323,7 +319,7 @@ def _contents_not_read(counts: FileCounts) -> Iterator[str]:
 def _advice(
     storage: Storage, table: TableRef, chain: ChainCheck, missing: Sequence[FileKey]
 ) -> str | None:
-    """What to do about data files that are gone; None: none is."""
+    """Advice about missing data files, or None if there are none."""
     newest = chain.newest()
     if not missing or newest is None:
         return None

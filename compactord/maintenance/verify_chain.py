@@ -1,7 +1,7 @@
 """Verifies the metadata of a table: snapshots, tags, branches, changelogs, and index files.
 
-A file of metadata is read once and reported once, with the versions that need it. The table may
-change meanwhile: what is missing may have expired.
+Each metadata file is read once and reported once, with the versions that need it. The table may
+change meanwhile: a missing file may have expired.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ _ADVICE = (
 
 
 class IndexCheck:
-    """`paths` are those of index files of the right size, by name; `types` counts them by type.
+    """Checks that index files exist in their sizes.
 
-    `rules`: a text if buckets' folders are not known.
+    `paths` has the path of each valid file by its name; `types` counts them by type. `rules` is a
+    text if the buckets' folders are not known.
     """
 
     def __init__(self, storage: Storage, location: str, rules: FileRules | str) -> None:
@@ -56,9 +57,9 @@ class IndexCheck:
         self._rules = rules
 
     def check(self, entry: IndexEntry) -> Finding | None:
-        """What is wrong with a file that was not checked before.
+        """The finding about a file that was not checked before, or None.
 
-        Raises `UnsupportedTable` if it is not known where the file must be.
+        Raises `UnsupportedTable` if the file's folder is not known.
         """
         places = self._places_of(entry)
         kind, message, found = FindingKind.INDEX_FILE_MISSING, "does not exist", places[0]
@@ -80,9 +81,10 @@ class IndexCheck:
         return Finding(kind=kind, path=found, message=message, advice=_ADVICE)
 
     def _places_of(self, entry: IndexEntry) -> list[str]:
-        """Where the file may be, the likeliest place first.
+        """Possible paths of the file, the likeliest first.
 
-        The option may have been set, or removed, since (`FileStorePathFactory.indexFileFactory`).
+        The option may have changed since the file was written
+        (`FileStorePathFactory.indexFileFactory`).
         Raises `UnsupportedTable` if it is in another store.
         """
         places = [entry.path(self._location)]
@@ -95,11 +97,11 @@ class IndexCheck:
         return places
 
 
-# With its size in bytes, None in old snapshots.
+# Name and size in bytes; the size is None in old snapshots.
 ManifestListName = tuple[str, int | None]
 _RESTORE = (
     "Restore it from a backup, or roll the table back to the snapshot below the gap; "
-    "deploy/runbooks/CompactordSnapshotLost.md says how snapshots get lost."
+    "deploy/runbooks/CompactordSnapshotLost.md explains how snapshots get lost."
 )
 
 
@@ -107,8 +109,8 @@ _RESTORE = (
 class Version:
     """A snapshot of the table or of a branch, a tag, or a changelog that outlives its snapshot.
 
-    `name` is for people. Without `has_rows` nobody reads the table as it was then. `changes` is the
-    list from which streaming readers are told what changed; None: there is none for them.
+    `name` is shown to operators. Without `has_rows` the table cannot be read at this version.
+    `changes` is the manifest list that streaming readers read, or None if they read none.
     """
 
     name: str
@@ -119,15 +121,16 @@ class Version:
 
 
 def name_prefix(branch: str) -> str:
-    """How names of versions of a branch begin."""
+    """The prefix of the names of a branch's versions."""
     return "" if branch == paths.MAIN_BRANCH else f"branch {branch}, "
 
 
 class ChainCheck:
-    """Reads every version of a table and of its branches; `versions` are those that could be read.
+    """Reads every version of a table and of its branches.
 
-    `unreadable` are the names of the others. `progress` is told what is read. `unknown` says what
-    could not be checked. `rules`: a text if buckets' folders are not known.
+    `versions` has the readable ones, `unreadable` the names of all that failed, `unknown` a text
+    for each check that was impossible. `progress` gets a line for each step. `rules` is a text if
+    the buckets' folders are not known.
     """
 
     def __init__(
@@ -148,11 +151,11 @@ class ChainCheck:
         self._progress = progress
         self._found: dict[str, Finding] = {}
         self._producers: dict[str, bool] = {}
-        # None: nothing is wrong with the file.
+        # By path; None for a file without a finding.
         self._read: dict[str, Finding | None] = {}
 
     def run(self) -> tuple[Finding, ...]:
-        """Everything that is wrong, in the order in which it was found."""
+        """All findings, in the order of the checks."""
         self._check_root(self._location, name_prefix(paths.MAIN_BRANCH))
         try:
             branches = branch_names(self._storage, self._location)
@@ -230,7 +233,7 @@ class ChainCheck:
         own = snapshot.changelog_manifest_list
         changes: ManifestListName | None = None
         if own is not None:
-            # That of a tagged snapshot is deleted with the snapshot; branches come from tags.
+            # A tagged snapshot's changelog is deleted with the snapshot; branches come from tags.
             if kind != "tag" and name.startswith(kind):
                 changes = own, snapshot.changelog_manifest_list_size
         elif (
@@ -248,7 +251,7 @@ class ChainCheck:
         )
 
     def _has_producer(self, root: str) -> bool:
-        """Whether readers are told nothing by a version without a changelog of its own."""
+        """Whether versions without a changelog of their own have no changes for readers."""
         if root not in self._producers:
             try:
                 options = latest_schema(self._storage, root).options
@@ -274,7 +277,7 @@ class ChainCheck:
         gaps = [(low, high) for low, high in pairwise(ids) if high - low > 1]
         if not gaps:
             return
-        # A listing is no snapshot of the folder: expiry or a commit may be under way.
+        # A listing is not atomic: an expiry or a commit may be under way.
         again = set(pairwise(snapshot_ids(self._storage, root)))
         for low, high in gaps:
             if (low, high) in again:
@@ -290,9 +293,9 @@ class ChainCheck:
                 )
 
     def _check_hints(self, root: str, ids: tuple[int, ...]) -> None:
-        """LATEST may lag, as readers look on from it; it must not name what does not exist.
+        """LATEST may lag, as readers search on from it, but must name a snapshot that exists.
 
-        One without a number lags, too: the next commit writes it anew.
+        A file without a number counts as lagging: the next commit rewrites it.
         """
         latest, earliest = paths.latest_hint(root), paths.earliest_hint(root)
         named = hinted_snapshot_id(self._storage, root)
@@ -302,14 +305,14 @@ class ChainCheck:
                 latest,
                 f"names snapshot {named}, which does not exist ({newest})",
                 "Restore the snapshots that are missing, if they were lost. Otherwise write the id "
-                "of the newest one into it. Do not remove it: expiry takes that for a restore.",
+                "of the newest one into it. Do not remove it: expiry would assume a restore.",
             )
         if self._number(earliest, absent=0) is None:
             advice = "Remove it: readers then list the folder."
             self._hint(earliest, "holds no number", advice)
         first = self._number(earliest)
         now = snapshot_ids(self._storage, root) if first is not None and ids else ()
-        # One below the oldest is harmless: expiry was cut short, readers list the folder.
+        # A number below the oldest is harmless: expiry was interrupted, readers list the folder.
         if first is not None and now and first > now[0] and first == self._number(earliest):
             self._hint(
                 earliest,
@@ -332,7 +335,7 @@ class ChainCheck:
         return self._storage.status(paths.snapshot_path(root, snapshot_id)) is not None
 
     def _lacks(self, version: Version) -> Iterator[Finding | None]:
-        """What is wrong with each file of metadata that a version needs; None: nothing."""
+        """For each metadata file that a version needs, its finding or None."""
         snapshot, storage, location = version.snapshot, self._storage, self._location
         root, schema_id = version.root, snapshot.schema_id
         schema = paths.schema_path(root, schema_id)
@@ -400,7 +403,7 @@ class ChainCheck:
             raise FormatError(path, f"statistics that are not JSON ({error})") from error
 
     def _once(self, path: str, read: Callable[[], object]) -> Finding | None:
-        """What reading a file that several versions share fails with; it is read once."""
+        """The finding about a file that several versions share, or None; it is read once."""
         if path not in self._read:
             self._read[path] = None
             try:
@@ -410,7 +413,7 @@ class ChainCheck:
         return self._read[path]
 
     def _failed(self, path: str, error: CompactordError) -> Finding | None:
-        """A finding, unless the file is one that a newer release wrote: that is not known."""
+        """A finding, or None if a newer release wrote the file, which counts as unknown."""
         if not isinstance(error, UnsupportedTable):
             return read_finding(path, error)
         reasons = "; ".join(error.reasons)

@@ -31,7 +31,7 @@ from compactord.state.base_files import BaseFiles
 from compactord.storage.base import Storage
 from compactord.storage.calls import map_concurrently
 
-# Files that are in memory as objects at once.
+# Files held in memory as objects at a time.
 AT_ONCE = 4096
 
 
@@ -39,7 +39,7 @@ FilesAt: TypeAlias = Callable[[Ints], Iterable[PlacedFile]]
 
 
 class PageCheck:
-    """Reads pages of the files of one table, so many that the share is reached over all calls."""
+    """Reads pages of one table's files until the share is reached over all calls."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class PageCheck:
         self._rules = rules
         self._random = random
         self._progress = progress
-        # Of files that were read, or could not be.
+        # Bytes of the files that were read or could not be read.
         self._tried_bytes = 0
 
     def run(self, sizes: Ints, files_at: FilesAt) -> Iterator[Finding]:
-        """What is wrong with pages of more files, of these sizes in bytes.
+        """Findings about pages of more files, of these sizes in bytes.
 
-        `files_at` returns those at some places, without the ones that cannot be there.
+        `files_at` returns the files at some places, without files that are known to be missing.
         """
         self._counts.size_bytes += int(sizes.sum())
         order = np.arange(len(sizes))
@@ -76,7 +76,7 @@ class PageCheck:
             yield from self.read(files_at(chunk))
 
     def read(self, files: Iterable[PlacedFile]) -> Iterator[Finding]:
-        """What is wrong with pages of these files, of each of which some are read."""
+        """Findings about pages of these files; at least one row group of each is read."""
         found_files = list(files)
         results = map_concurrently(self._storage, attempted(self._read), found_files, on_disks=True)
         for each, found in zip(found_files, results, strict=True):
@@ -113,10 +113,10 @@ Place: TypeAlias = Callable[[Iterable[ManifestEntry]], Iterable[PlacedFile]]
 
 
 class ContentCheck:
-    """Reads inside of the files of one table, of each once.
+    """Reads the contents of one table's files, each once.
 
-    `index_paths` are those of index files by their names. `before` is an earlier check, whose files
-    are not read again but for those at `suspects`.
+    `index_paths` has the paths of index files by their names. Files of the earlier check `before`
+    are not read again, except those at `suspects`.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class ContentCheck:
         self._progress = progress
         self._index_paths = index_paths
         self._suspects = suspects
-        # Hashes of live files; paths of changelog files, and places of vectors.
+        # Hashes of live files; `_read_parts` has paths of changelog files and places of vectors.
         self._read = np.zeros(0, np.uint64)
         self._before = self._read if before is None else before._read
         self._read_parts: set[object] = set() if before is None else set(before._read_parts)
@@ -145,7 +145,7 @@ class ContentCheck:
             self._pages = PageCheck(storage, rules.pages, rules.random, counts.pages, progress)
 
     def changes(self, files: Sequence[PlacedFile]) -> Iterator[Finding]:
-        """What is wrong with pages of files that streaming readers need."""
+        """Findings about pages of files that streaming readers need."""
         if self._pages is None:
             return
         new = [each for each in files if each.path not in self._read_parts]
@@ -156,7 +156,7 @@ class ContentCheck:
         yield from self._pages.read(again)
 
     def vectors(self, of_live: Sequence[tuple[VectorRef, int]]) -> Iterator[Finding]:
-        """What is wrong with deletion vectors; as many are read as pages are."""
+        """Findings about deletion vectors. Reads the same share as of pages."""
         if self._rules.pages is None:
             return
         picked: list[tuple[VectorRef, int]] = []
@@ -180,7 +180,7 @@ class ContentCheck:
                 yield read_finding(ref.path, found, missing=missing, damaged=damaged)
 
     def files(self, base: BaseFiles, rows: Ints, place: Place) -> Iterator[Finding]:
-        """What is wrong inside of files that were not read before, and inside of suspects."""
+        """Findings about the contents of files that were not read before, and of suspects."""
         hashes = base.columns.identity_hash[rows]
         self._read = np.union1d(self._read, hashes)
         was_read = np.isin(hashes, self._before)
@@ -236,6 +236,6 @@ def _format_of(file: DataFile) -> str:
 
 
 def entries_of(base: BaseFiles, rows: Ints) -> Iterator[list[ManifestEntry]]:
-    """The files of these rows as objects, so many at a time that they fit into memory."""
+    """The files of these rows as objects, in parts that fit into memory."""
     for start in range(0, len(rows), AT_ONCE):
         yield base.entries(rows[start : start + AT_ONCE])

@@ -1,7 +1,7 @@
 """Verifies the data files of one version of a table against their manifest entries.
 
-Each bucket's folder is listed once; 16 bytes are kept of each file that a listing names, and eight
-of each live file that was verified. Entries become objects some thousands at a time.
+Each bucket's folder is listed once. Memory: 16 bytes for each listed file, and eight for each live
+file that was verified. Entries become objects some thousands at a time.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class FolderListing:
 
 
 class FileCheck:
-    """Verifies versions of one table; a file that several have is verified once.
+    """Verifies versions of one table; a file that several versions share is verified once.
 
-    `unknown` says what could not be checked. The other arguments are those of `ContentCheck`.
+    `unknown` lists what could not be checked. Arguments are as for `ContentCheck`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FileCheck:
         self._location = location
         self._rules = rules
         self._progress = progress
-        self._seen = np.zeros(0, np.uint64)
+        self._verified = np.zeros(0, np.uint64)
         self._contents: ContentCheck = ContentCheck(
             storage,
             rules,
@@ -104,9 +104,9 @@ class FileCheck:
         )
 
     def run(self, snapshot: Snapshot, root: str | None = None) -> Iterator[Finding]:
-        """What is wrong with the live files of a snapshot, but for files verified before.
+        """Findings about the live files of a snapshot that were not verified before.
 
-        `root` is that of the snapshot's branch; by default the table's location.
+        `root` is the folder of the snapshot's branch, by default the table's location.
         """
         path = paths.manifest_path(self._location, snapshot.base_manifest_list)
         try:
@@ -120,10 +120,10 @@ class FileCheck:
         except CompactordError as error:
             yield read_finding(error.path if isinstance(error, ErrorAtPath) else path, error)
             return
-        is_new = ~np.isin(base.columns.identity_hash, self._seen)
-        self._seen = np.union1d(self._seen, base.columns.identity_hash[is_new])
+        is_new = ~np.isin(base.columns.identity_hash, self._verified)
+        self._verified = np.union1d(self._verified, base.columns.identity_hash[is_new])
         total = int(np.count_nonzero(is_new))
-        gone: set[str] = set()
+        bad_paths: set[str] = set()
         buckets = base.summaries.index.bucket_ids()
         folders = map_concurrently(self._storage, attempted(self._listed), buckets)
         for bucket, listed in zip(buckets, folders, strict=True):
@@ -136,7 +136,7 @@ class FileCheck:
                 yield self._unreadable(bucket, listed)
                 continue
             for finding in self._bucket(base, bucket, new, listed, named, above, of_live):
-                gone.add(finding.path)
+                bad_paths.add(finding.path)
                 yield finding
             known = np.flatnonzero(~is_new[rows]) + rows.start
             for entries in entries_of(base, known if named or len(new) else known[:0]):
@@ -149,11 +149,11 @@ class FileCheck:
             self._progress(f"{self.counts.files:,} of {total:,} data files")
         for named in vectors.values():
             yield from self._dangling(named)
-        place = partial(self._present, root=root or self._location, gone=gone)
+        place = partial(self._present, root=root or self._location, bad_paths=bad_paths)
         yield from self._contents.files(base, np.flatnonzero(is_new), place)
 
     def changes(self, version: Version) -> Iterator[Finding]:
-        """What is wrong with the files of a version that only streaming readers need."""
+        """Findings about the files of a version that only streaming readers need."""
         if version.changes is None:
             return
         snapshot, (name, size) = version.snapshot, version.changes
@@ -162,19 +162,21 @@ class FileCheck:
             manifests = read_manifest_list(self._storage, path, size)
             entries = [e for m in manifests for e in read_entries(self._storage, self._location, m)]
         except CompactordError:
-            return  # A finding among the metadata, or not known.
+            return  # The metadata's check reports it.
         rows, recorded = sum(e.file.row_count for e in entries), snapshot.changelog_record_count
         is_changelog = name == snapshot.changelog_manifest_list
         if not is_changelog:
-            # They read what writers added; not what was merged.
+            # Streaming readers read what writers added, not what was merged.
             entries = [e for e in entries if e.kind is EntryKind.ADD]
             entries = [e for e in entries if e.file.file_source != FileSource.COMPACT]
         elif rows != (recorded or 0):
-            message = f"names {rows:,} rows, but snapshot {snapshot.id} has counted {recorded:,}"
-            advice = "Readers do not count: compare what they were told with the table's rows."
+            message = f"names {rows:,} rows, but snapshot {snapshot.id} counts {recorded:,}"
+            advice = (
+                "Readers do not check this count: compare what they read with the table's rows."
+            )
             kind = FindingKind.METADATA_DAMAGED
             yield Finding(kind=kind, path=path, message=message, advice=advice)
-        files = list(self._present(entries, root=version.root, gone=set()))
+        files = list(self._present(entries, root=version.root, bad_paths=set()))
         parts = [paths.merged_changelog(each.path) for each in files]
         objects = [part.path if part else f.path for part, f in zip(parts, files, strict=True)]
         once = list(dict.fromkeys(objects))
@@ -195,7 +197,7 @@ class FileCheck:
             if finding is not None:
                 yield finding
             else:
-                # A key may be told of several times.
+                # A changelog may have several records of a key.
                 whole.append(each._replace(is_sorted=each.is_sorted and not is_changelog))
         yield from self._contents.changes(whole)
 
@@ -204,7 +206,7 @@ class FileCheck:
         return FolderListing(folder, self._storage.list(folder))
 
     def _unreadable(self, bucket: BucketId, error: CompactordError) -> Finding:
-        """Neither the folder of a partition that has no path nor its files can be verified."""
+        """The finding about a bucket whose folder could not be listed."""
         try:
             path = self._rules.bucket_folder(bucket)
         except CompactordError:
@@ -221,10 +223,10 @@ class FileCheck:
         above: list[DataFile],
         of_live: list[tuple[VectorRef, int]],
     ) -> Iterator[Finding]:
-        """Files of a bucket that are not there as recorded.
+        """Findings about files of a bucket that are missing or differ from their entries.
 
-        Moves those of live files from `vectors` to `of_live`, and adds to `above` the files with a
-        key range of their own.
+        Moves the vectors of live files from `vectors` to `of_live`, and adds to `above` the files
+        above level 0.
         """
         for entries in entries_of(base, rows):
             of_live += _taken(vectors, entries)
@@ -239,7 +241,7 @@ class FileCheck:
                 for each in _expected(listing.folder, entry.file)
             ]
             sizes = listing.sizes_of([each.name for each in here])
-            # A listing may be older than the file, or lack it on stores that list late.
+            # A listing may be older than the file; some stores list new files late.
             suspects = [
                 each
                 for each, found in zip(here, sizes.tolist(), strict=True)
@@ -259,7 +261,7 @@ class FileCheck:
                         self.counts.missing.append(FileKey(bucket, each.name))
 
     def _outside(self, file: DataFile) -> Iterator[_Expected]:
-        """Files that are not in the bucket's folder, unless they are in another store."""
+        """Files outside the bucket's folder; files in other stores are only counted."""
         path = paths.external_path(self._location, file.external_path or "")
         if path is None:
             self.counts.external += 1
@@ -267,9 +269,9 @@ class FileCheck:
             yield from _expected(path.rpartition("/")[0], file)
 
     def _present(
-        self, entries: Iterable[ManifestEntry], *, root: str, gone: set[str]
+        self, entries: Iterable[ManifestEntry], *, root: str, bad_paths: set[str]
     ) -> Iterator[PlacedFile]:
-        """The files that may be read."""
+        """The files that can be read, without those at `bad_paths`."""
         for entry in entries:
             path: str | None
             if entry.file.external_path is not None:
@@ -280,8 +282,8 @@ class FileCheck:
                 except FormatError:
                     continue
                 path = paths.join(folder, entry.file.file_name)
-            if path is not None and path not in gone:
-                # Writers put records into a postponed bucket as they come.
+            if path is not None and path not in bad_paths:
+                # Writers do not sort the records of a postponed bucket.
                 is_sorted = self._rules.is_sorted and entry.bucket >= 0
                 yield PlacedFile(path, entry.file, root, is_sorted)
 
@@ -294,10 +296,10 @@ class FileCheck:
             try:
                 folder = self._rules.bucket_folder(bucket)
             except FormatError:
-                return  # Reported before.
+                return  # Already reported.
             advice = (
                 "Readers may return old rows of some keys. Roll the table back to a snapshot before"
-                " the overlap (verify --snapshot N), or read the rows and write the table anew."
+                " the overlap (verify --snapshot N), or read the rows and rewrite the table."
             )
             path = folder if "/" in error.path else paths.join(folder, error.path)
             kind = FindingKind.LEVELS_OVERLAP
@@ -315,7 +317,7 @@ class FileCheck:
 
 
 class _Expected(NamedTuple):
-    """A file that must exist, of so many bytes unless that is not recorded; `file` needs it."""
+    """A file that must exist because `file` needs it; `size` is None if not recorded."""
 
     file: DataFile
     name: str
@@ -332,7 +334,7 @@ def _expected(folder: str, file: DataFile) -> Iterator[_Expected]:
 def _taken(
     vectors: dict[str, VectorRef], entries: Iterable[ManifestEntry]
 ) -> Iterator[tuple[VectorRef, int]]:
-    """Removes the vectors of live files; each with the number of the file's rows."""
+    """Removes the vectors of live files; yields each with the number of the file's rows."""
     for entry in entries:
         ref = vectors.pop(entry.file.file_name, None)
         if ref is not None:
@@ -342,7 +344,7 @@ def _taken(
 def _part_finding(
     part: paths.FilePart, found: ObjectStatus | CompactordError | None
 ) -> Finding | None:
-    """What is wrong with the object in which a changelog file is with others."""
+    """The finding about the object that contains a changelog file, or None."""
     end = part.offset + part.size_bytes
     if not isinstance(found, ObjectStatus):
         return _file_finding(part.path, None, found)

@@ -23,10 +23,7 @@ class ReadFooter(Protocol):
 
 
 class PlacedFile(NamedTuple):
-    """A file and its path. `root` is where the schemas are with which its branch is read.
-
-    `is_sorted`: its keys ascend.
-    """
+    """A file; `root` is its branch's folder with the schemas; `is_sorted`: its keys ascend."""
 
     path: str
     file: DataFile
@@ -35,9 +32,9 @@ class PlacedFile(NamedTuple):
 
 
 class PagesRead(NamedTuple):
-    """What was read of a file: a number of row groups, and the part of its rows, from 0 to 1.
+    """The part of a file that was read: row groups, and the share of its rows, from 0 to 1.
 
-    `left_out` are columns that its schema does not have, and those of types that are not supported.
+    `left_out` are columns that its schema lacks or whose type is not supported.
     """
 
     groups: int
@@ -46,10 +43,10 @@ class PagesRead(NamedTuple):
 
 
 class ReadPages(Protocol):
-    """Reads a share of a file's row groups, picked by `random`: at least one, of 1.0 all.
+    """Reads a share of a file's row groups, picked by `random`: at least one, all for 1.0.
 
-    Returns as text why the file cannot be read here. Raises `FormatError` unless it is as the
-    manifest says.
+    Returns a text if the file cannot be read here. Raises `FormatError` if it differs from its
+    manifest entry.
     """
 
     def __call__(self, file: PlacedFile, share: float, random: Random) -> PagesRead | str: ...
@@ -57,7 +54,7 @@ class ReadPages(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRules:
-    """`share`: of the bytes of all files, above 0 and up to 1, pages are read."""
+    """Pages are read of `share` of all files' bytes, above 0 and up to 1."""
 
     share: float
     read: ReadPages
@@ -65,9 +62,9 @@ class PageRules:
 
 @dataclass(slots=True, kw_only=True)
 class PageCounts:
-    """Bytes of data files, those of which pages were read, row groups and files; vectors.
+    """Amounts of data files, of pages that were read, and of deletion vectors.
 
-    `unread`: why files were not read, or not all of them, with the number of files.
+    `unread`: reasons why files were not read completely, with the number of files.
     """
 
     size_bytes: int = 0
@@ -79,11 +76,11 @@ class PageCounts:
 
     @property
     def share(self) -> float:
-        """The read part of the bytes, from 0 to 1."""
+        """The share of the bytes that was read, from 0 to 1."""
         return self.read_bytes / max(1, self.size_bytes)
 
     def add(self, other: PageCounts) -> None:
-        """Include what was read later."""
+        """Include the counts of a later check."""
         self.size_bytes += other.size_bytes
         self.read_bytes += other.read_bytes
         self.groups += other.groups
@@ -94,11 +91,11 @@ class PageCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRules:
-    """What the schema says of a table's files.
+    """The layout of a table's files by its schema, and the extent of the check.
 
-    `check_levels` raises `FormatError` when files of a bucket above level 0 overlap; None: the
-    table has no primary key. `sample`: of so many files footers are read; None: of all. `pages`
-    None: pages are not read. `indexes_in_buckets`: index files are expected beside data files.
+    `check_levels` raises `FormatError` when files of a bucket above level 0 overlap; it is None if
+    the table has no primary key. Footers are read of `sample` files, or of all if None. Without
+    `pages` no pages are read. `indexes_in_buckets`: index files are expected in buckets' folders.
     `is_sorted`: files of a bucket have their keys in ascending order.
     """
 
@@ -114,10 +111,10 @@ class FileRules:
 
 @dataclass(slots=True, kw_only=True)
 class FileCounts:
-    """What was verified: files, footers, pages. `external`: files in other stores, which were not.
+    """Verified files, footers and pages. `external` counts files in other stores, not verified.
 
-    `unread`: why footers were not read, with the number of files. `index_types`: how many index
-    files of each type there are.
+    `unread`: reasons why footers were not read, with the number of files. `index_types`: the number
+    of index files of each type.
     """
 
     files: int = 0
@@ -130,7 +127,7 @@ class FileCounts:
     pages: PageCounts = field(default_factory=PageCounts)
 
     def add_contents(self, other: FileCounts) -> None:
-        """Include what was read inside of files by an earlier check."""
+        """Include the footers and pages that an earlier check read."""
         self.footers += other.footers
         self.unread += other.unread
         self.pages.add(other.pages)
@@ -141,7 +138,7 @@ R = TypeVar("R")
 
 
 class FindingKind(enum.Enum):
-    """What is wrong. CANNOT_BE_READ: the store did not answer, so it is not known."""
+    """Kinds of findings. CANNOT_BE_READ: the store failed, so the file's condition is unknown."""
 
     SNAPSHOT_MISSING = "snapshot_missing"
     HINT_WRONG = "hint_wrong"
@@ -161,7 +158,7 @@ class FindingKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`message` says what is wrong at `path`, `advice` what to do.
+    """A problem of the file at `path`, with advice for operators.
 
     `needed_by` are the versions of the table that need it: `snapshot 7`, `tag x`.
     """
@@ -173,7 +170,7 @@ class Finding:
     needed_by: tuple[str, ...] = ()
 
 
-CANNOT_BE_READ_ADVICE = "Mend the store or the permission, then verify again."
+CANNOT_BE_READ_ADVICE = "Fix the store or the permission, then verify again."
 DAMAGED_ADVICE = (
     "Restore it from a backup or from an older version of the object; or roll the table back to a "
     "snapshot that does not need it."
@@ -187,7 +184,7 @@ def read_finding(
     missing: FindingKind = FindingKind.METADATA_MISSING,
     damaged: FindingKind = FindingKind.METADATA_DAMAGED,
 ) -> Finding:
-    """The finding that reading a file at `path` failed with; the kinds are those of metadata."""
+    """The finding for an error of reading `path`; kinds default to metadata's."""
     message = error.message if isinstance(error, ErrorAtPath) else str(error)
     match error:
         case ObjectNotFound():
@@ -200,7 +197,7 @@ def read_finding(
 
 
 def attempted(call: Callable[[T], R]) -> Callable[[T], R | CompactordError]:
-    """`call`, returning what it would raise: one failure must not end the other requests."""
+    """`call`, returning its error instead of raising it: the remaining requests must run."""
 
     def tried(item: T) -> R | CompactordError:
         try:

@@ -1,7 +1,7 @@
 """Plans append tables: bin packing of small files, with or without buckets.
 
 In bucketed tables only neighbours in arrival order are rewritten, so that rows keep their order
-(BucketedAppendCompactManager.java). Tables without buckets: compactord.plan.append.
+(BucketedAppendCompactManager.java).
 
 Differences from Java, so that planning after each commit ends and needs no history:
 
@@ -18,9 +18,9 @@ Differences from Java, so that planning after each commit ends and needs no hist
 `final` names outputs of the running command that count as full at any size
 (`PlanRequest.final`): the command ends even if the writer closes files early.
 
-Counted on columns, as a partition may have very many small files; only files of a task that is
-read become objects. Agrees with AppendCompactCoordinator.java except for the differences above,
-and:
+In tables without buckets files are counted on columns, as a partition may have very many; only
+files of a task that is read become objects. Agrees with AppendCompactCoordinator.java except for
+the differences above, and:
 
 - A coordinator's age, counted in rounds, becomes the age of the files.
 - A full compaction, which Java's coordinator does not have, takes every file below the target size.

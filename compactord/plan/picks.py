@@ -1,14 +1,14 @@
 """Sorted runs, and full picks of them; compactord.plan.triggers has minor picks.
 
-A full pick is CompactStrategy.pickFullCompaction. A pick of either kind takes the runs of all
-levels up to its output and no others, so what is left is older than what it makes.
+A full pick is CompactStrategy.pickFullCompaction. A pick of either kind takes exactly the runs of
+all levels up to its output, so the remaining runs are older than its result.
 
 Level 0 has each file as a run by itself, newest first. Each level above is one run of files with
 disjoint key ranges in key order. All planning on primary-key tables starts with these runs.
 
 A key then may have records on several levels above level 0, as parts of its state, or records where
-only the lowest counts, the rest not marked as deleted. Readers who merge no levels see each.
-Before anything else is compacted, one merge of all levels above 0 makes one record of them.
+only the lowest counts, the rest not marked as deleted. Readers that merge no levels read each.
+Before any other compaction, one merge of all levels above 0 makes one record of them.
 The highest of these levels hides no records, so files there need no lookup.
 
 A merge of parts must include every record of a key. A merge of whole states must include the

@@ -6,7 +6,7 @@ empty. This ends unless writers are faster, because each decision leaves less to
 - a minor pick lowers a bucket's run count or lifts its only level-0 run; a single run on the
   highest level is never picked;
 - a full pick leaves one run on the highest level, or none, and then there is no pick;
-- an append pick leaves fewer candidates than it takes (compactord.plan.append, unaware).
+- an append pick leaves fewer candidates than it takes (compactord.plan.append).
 
 Only `compaction.force-rewrite-all-files`, and records that continue to expire, have no such end:
 the command passes the names of its own outputs (`PlanRequest.final`), which are not rewritten again
@@ -104,12 +104,11 @@ class PlanRequest:
     of a table with a primary key whose full compaction is due even under MINOR. `is_late`: rows
     have waited long enough that the compaction that makes them visible is due. `last_full_ms` holds
     full compactions that the caller remembers, on a clock of its own that shows `steady_ms` now.
-    `final` names files made by the running command, of any size. `resting` are partitions
-    that are skipped for now.
-    `is_expired`: a file has expired records by its statistics. `vectors_of` are the deletion
-    vectors of a bucket, by data file. `partial_schemas`: files that have one of these may hold a
-    part of the states of their keys. `unmarked_schemas`: what they replace may be unmarked.
-    `triggers` are those of minor picks, in their order.
+    `final` names files made by the running command, of any size. `resting` are partitions that are
+    skipped for now. `is_expired`: a file has expired records by its statistics. `vectors_of` are
+    the deletion vectors of a bucket, by data file. Files with `partial_schemas` may hold a part of
+    the states of their keys; rows that files with `unmarked_schemas` replace may be unmarked.
+    `triggers` are the triggers of minor picks, in order.
     """
 
     kind: TableKind
@@ -428,9 +427,9 @@ def _candidates(
     options: CompactionOptions,
     triggers: Triggers | None,
 ) -> Mask:
-    """As if no file had deletion vectors, or were from before the table looked up.
+    """Buckets that may have a minor pick, or without `triggers` a full one.
 
-    Without `triggers` those of full compactions.
+    Ignores deletion vectors, and files from before the table looked keys up.
     """
     match kind:
         case TableKind.PRIMARY_KEY:

@@ -63,10 +63,10 @@ class BucketRuns:
     last_full_ms: int | None
 
     def extended(self, count: int) -> int:
-        """How many runs to take when each next one is about as large as all before or smaller.
+        """How many runs to take while the next one is at most about as large as all before it.
 
-        Once there is something to merge, what lies on levels 0 and 1 has to join whatever its size,
-        as nothing is put on level 0. By 2.1 it joins here and counts for the runs after it.
+        No output goes to level 0, so a merge includes all runs on levels 0 and 1, of any size. By
+        the rule of 2.1 they join here and count for the next runs.
         """
         taken = _long(sum(self.sizes[:count]))
         factor = 100.0 + self.ratio_percent
@@ -107,7 +107,7 @@ class Trigger(Protocol):
     option: TriggerOption[Any] | None = None
 
     def may_fire(self, buckets: BucketSummaries, options: CompactionOptions) -> Mask | bool:
-        """False only for buckets of which `pick` returns None."""
+        """False only for buckets for which `pick` returns None."""
         ...
 
     def pick(self, runs: BucketRuns) -> Pick | None: ...
@@ -237,7 +237,7 @@ class _ForcedLevel0(Trigger):
     reason = CompactReason.FORCED_LEVEL_0
 
     def may_fire(self, buckets: BucketSummaries, options: CompactionOptions) -> Mask | bool:
-        # Rows that are to be looked up force it once they have waited.
+        # Rows that need a lookup force it once they have waited.
         is_possible = options.force_up_level_0 or options.lookup is not None
         return is_possible and buckets.level0_count > 0
 

@@ -173,7 +173,7 @@ def rewrite(
     """
     source = subcompaction.source
     if isinstance(source, MergeSpec) and source.keeps_inputs and source.changelog is None:
-        subcompaction = _with_keys_alone(subcompaction, source)
+        subcompaction = _with_only_keys(subcompaction, source)
     clock = clock or SystemClock()
     meter, tally = Meter(), RequestTally()
     storage = reporting(subcompaction.storage.open(), tally.add)
@@ -203,7 +203,7 @@ def rewrite(
     )
 
 
-def _with_keys_alone(whole: Subcompaction, source: MergeSpec) -> Subcompaction:
+def _with_only_keys(whole: Subcompaction, source: MergeSpec) -> Subcompaction:
     """The same marks, from key columns only; the subcompaction writes no rows."""
     return replace(
         whole,

@@ -1,1 +1,5 @@
-"""All tables: what is next, slots, priority, backlog, quarantine. Pure."""
+"""All tables: next jobs, slots, priority, backlog and quarantine. Pure.
+
+`scheduler.Scheduler` is the entry. Imports `commit`, `config`, `maintenance`, `model`, `paimon` and
+`table`, and no storage, catalog or engine.
+"""

@@ -138,7 +138,7 @@ Event = TableEvent | EndedCompaction
 class Observer(Protocol):
     """Receives events for logs and metrics."""
 
-    def told(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         """Must not block."""
         ...
 

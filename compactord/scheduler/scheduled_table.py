@@ -135,7 +135,7 @@ class ScheduledTable:
     def tell(self, event: Event) -> None:
         """Counts the event and passes it to the observer."""
         count(self.counters, event)
-        self.observer.told(event)
+        self.observer.observe(event)
 
     @contextlib.contextmanager
     def emits_halt_changes(self) -> Iterator[None]:

@@ -165,9 +165,10 @@ _JUMP_MS = 2_000
 _NO_ENGINE = 69
 # How long, after the grace period, commits may take to return, and Spark to end.
 _CLOSE_S = 20.0
-# After the request to stop, for a Spark that is still starting: within ten seconds all else ends.
+# Wait for a Spark that is still starting, after the request to stop. All other work ends within
+# ten seconds.
 _STARTING_CLOSE_S = 8.0
-# The same limit for other work, which leaves no traces or resumes after the next start.
+# The same for other work, which leaves no traces or resumes after the next start.
 _READS_CLOSE_S = 1.0
 
 
@@ -362,7 +363,7 @@ class Daemon:
         running, hung = scheduler.engine.running, scheduler.engine.hung
         facts.engine = self._capacity.view(running, hung)
         heartbeat(facts, scheduler, self._tables, now_ms)
-        # Does not wait for catalogs: one that hangs must not delay the others.
+        # Does not wait for catalogs: one that hangs must not delay the rest.
         facts.is_started = facts.is_started or facts.engine.is_up
         self._view = self._status.update(facts, self._registry.excluded, now_ms)
 

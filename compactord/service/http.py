@@ -270,7 +270,7 @@ class _SlowClients:
         self._awaited = awaited
 
     def _awaits(self, channel: Any) -> tuple[object, float]:
-        """What the server waits for (a request's rest, an answer's receipt, activity), how long."""
+        """The awaited thing (a request's rest, a response's receipt, activity), and its timeout."""
         if channel.request is not None:
             return channel.request, self._patience.request_s
         if channel.total_outbufs_len:

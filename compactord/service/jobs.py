@@ -287,7 +287,7 @@ class OwnThread(Executor):
 class JobRunner:
     """Runs effects. Only the loop calls `run`; a job's own thread calls `ended`.
 
-    `engine` may start one; `restart` ends it with all its workers, for a reason.
+    `engine` returns the engine, and may start it; `restart` ends it and its workers for a reason.
     Maintenance has an executor of its own: it may be slow, and never takes the threads of cycles.
     """
 

@@ -204,7 +204,7 @@ class LoggingObserver:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def told(self, event: events.Event) -> None:
+    def observe(self, event: events.Event) -> None:
         match event:
             case EndedCompaction():
                 self._ended(event)

@@ -259,7 +259,7 @@ class OneShot:
 
     # -- totals
 
-    def told(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         """Observe the scheduler; the table's log already has the events that are ignored here."""
         totals = self.totals
         match event:

@@ -1,6 +1,6 @@
-"""Explains one table: the settings in effect, and when a service begins what is due.
+"""Explains one table: the settings in effect, and when a service starts due compactions.
 
-All is made of values in memory, so any thread may ask.
+Uses only values in memory, so any thread may call it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _poll_text(policy: TablePolicy, table: OpenTable | None) -> str:
     return f"{interval_ms / 1000:g} s ({source}){quiet}"
 
 
-# What decides most often, shown although it is only Paimon's default.
+# The most decisive options, shown even with Paimon's default.
 _SHOWN: Mapping[str, Callable[[TableOptions], str]] = {
     "num-sorted-run.compaction-trigger": lambda o: str(o.compaction.compaction_trigger),
     "num-sorted-run.stop-trigger": lambda o: str(o.compaction.stop_trigger),
@@ -146,7 +146,7 @@ def _settings(loaded: LoadedConfig, keys: Mapping[str, str]) -> dict[str, Settin
 
 
 def _options(loaded: LoadedConfig, keys: Mapping[str, str], table: OpenTable) -> dict[str, Setting]:
-    """The options that concern a compactor: those that decide most, and all that are set."""
+    """The options that concern a compactor: the most decisive ones, and all that are set."""
     schema, options = table.schema, table.options
     own = {canonical_key(key) for key in schema.options}
     texts = {

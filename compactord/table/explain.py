@@ -230,7 +230,7 @@ def _detail(last_plan: StatePlanner, bucket: BucketId) -> BucketDetail:
 def _planned(last_plan: StatePlanner, bucket: BucketId) -> BucketDetail:
     """The bucket with runs, plan and reasons. Raises `FormatError` for a damaged bucket."""
     table = last_plan.table
-    # Of a partition without buckets only the small files are planned and shown.
+    # A partition without buckets shows only the small files, as only these are planned.
     unaware = table.kind is TableKind.APPEND_UNAWARE
     smaller_than = table.options.compaction.small_file_size if unaware else None
     found = last_plan.state.files.bucket(bucket, smaller_than=smaller_than)

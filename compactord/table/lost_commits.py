@@ -62,7 +62,7 @@ _STEPS_MAX = 200
 class Lost:
     """A snapshot that the newest one does not descend from; `above` is the next one that it does.
 
-    Not `is_certain`: it may be in the table after all. `damage`: why it cannot be read.
+    Unless `is_certain`, it may be in the table. `damage` is the reason if it cannot be read.
     """
 
     snapshot: Snapshot

@@ -31,7 +31,7 @@ from compactord.storage.base import Storage
 
 @dataclass(frozen=True, kw_only=True)
 class TableRegistries:
-    """What tables may request: formats of files, merge functions, triggers of minor picks."""
+    """The file formats, merge functions and triggers of minor picks that tables may request."""
 
     formats: Formats = field(default_factory=lambda: FORMATS)
     functions: MergeFunctions = field(default_factory=lambda: MERGE_FUNCTIONS)

@@ -26,7 +26,7 @@ from compactord.text import count_text, size_text
 
 
 def foreign_note(table: OpenTable, shapes: Sequence[BucketShape]) -> str | None:
-    """That Java may read times of other writers' files wrongly, where the table has some."""
+    """A warning that Java may misread times in other writers' files, or None if there are none."""
     count = sum(shape.foreign_files for shape in shapes)
     names = [
         field.name

@@ -247,10 +247,10 @@ class TableSession:
     def has_replaced(
         self, compaction: Compaction, vectors: Mapping[str, VectorRef] = NO_VECTORS
     ) -> bool:
-        """Whether another writer replaced files that it reads, so that they are no longer live.
+        """Whether another writer replaced files that it reads, or their deletion vectors.
 
-        Or their deletion vectors, which are in other index files then; `vectors` are from the
-        bucket's plan. Reads the newest snapshot; raises read errors.
+        New deletion vectors are in other index files; `vectors` are from the bucket's plan. Reads
+        the newest snapshot; raises read errors.
         """
         state, bucket = self._newest(), compaction.bucket
         names = {file.file_name for file in files_read(compaction)}

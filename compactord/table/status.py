@@ -165,12 +165,12 @@ class RunView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketDetail:
-    """One bucket's LSM tree, newest run first, and what is decided about it.
+    """One bucket's LSM tree, newest run first, and its plan.
 
-    `runs` holds at most the newest 200 runs. `plan` says in a line what would be picked now, or
-    that the partition is skipped; empty when nothing would be picked. `what` is the first pick,
-    of `kind` and `reason`; empty and None where nothing is picked. `later` says what, or which
-    time, would make something due. `readers_wait`: for rows that the pick would show them.
+    `runs` holds at most the newest 200 runs. `plan` is a line about the current pick, or about a
+    skipped partition; it is empty without a pick. `what`, `kind` and `reason` describe the first
+    pick; without one they are empty and None. `later` is the change or time that would make a
+    compaction due. `readers_wait`: readers wait for rows that the pick would show.
     """
 
     partition: str
@@ -342,11 +342,11 @@ class BucketShape:
     """The files of a bucket in numbers, under the names that `inspect --json` has for them.
 
     `sorted_runs` are level-0 files and non-empty levels above; without keys all files are on level
-    0, and the number has no meaning. `small_files` are those that planning treats as small. `rows`
+    0, and the number has no meaning. `small_files`: planning treats them as small. `rows`
     are physical: several of one key count separately. `deleted_rows` counts what is known.
-    `levels_without_index` lack a sorted index. `lookup_begins`: the levels above 0 are from before.
-    `foreign_files` have names that no Paimon writer gives, as those of migrated tables. `levels`
-    are in ascending order, without the empty ones.
+    `levels_without_index` lack a sorted index. `lookup_begins`: the levels above
+    0 are older than the table's lookups. `foreign_files` have names unlike a Paimon writer's, as in
+    migrated tables. `levels` are in ascending order, without the empty ones.
     """
 
     bucket_id: BucketId

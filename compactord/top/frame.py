@@ -1,4 +1,4 @@
-"""One frame of `top`: a view drawn with rich, for any width from 40 columns on."""
+"""One frame of `top`: draws a view with rich, in at least 40 columns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _STYLES = {
     **dict.fromkeys((Attention.PAUSED, Attention.UNSUPPORTED, Attention.EXCLUDED), "dim"),
 }
 _NOTES_SHOWN = 3
-# States whose tables have a reason.
+# States with a reason to show.
 _NOTED = (
     Attention.HALTED,
     Attention.ERROR,
@@ -55,13 +55,13 @@ _NOTED = (
     Attention.EXCLUDED,
 )
 _WORK_SHOWN = 6
-# Columns whose texts may be long.
+# Columns with long texts, which may be shortened.
 _NAMES = {"table", "bucket", "outcome"}
-# Those with > are aligned to the right.
+# A column with > is aligned to the right.
 _TABLE_COLUMNS = "table, state, runs/trig/stop, L0>, files>, size>, backlog>, oldest>, commit>"
 _RUNNING_COLUMNS = "table, bucket, why, files>, size>, subcompactions, for>"
 _ENDED_COLUMNS = "table, bucket, why, files>, bytes>, outcome, ago>"
-# Narrower terminals show names and runs alone: numbers would leave no room for names.
+# Narrower terminals show only names and runs: numbers would leave no room for names.
 _WIDE = 72
 _NARROW_COLUMNS = 3
 
@@ -74,9 +74,9 @@ def frame(
     height: int | None = None,
     trouble: str = "",
 ) -> RenderableType:
-    """The frame of a view. With a height in lines, tables that do not fit are counted only.
+    """The frame of a view. With a height in lines, tables that do not fit are only counted.
 
-    `source` is where the view is from, `trouble` why it is an old one.
+    `source` is the origin of the view, `trouble` the reason if it is outdated.
     """
     head = list(_head(source, view, rates, trouble))
     notes = _notes(view)
@@ -133,7 +133,7 @@ def _head(source: str, view: ServiceView, rates: Rates | None, trouble: str) -> 
 def _service_line(view: ServiceView, rates: Rates | None) -> Text:
     engine = view.engine
     memory = f"{size_cell(engine.memory_reserved_bytes)}/{size_cell(engine.memory_budget_bytes)}"
-    # What is paused or excluded waits for nobody.
+    # Rows of paused and excluded tables do not count as backlog.
     idle = (TableStatus.PAUSED, TableStatus.EXCLUDED)
     waiting = (table.backlog for table in view.tables if table.status not in idle)
     backlog = size_cell(sum(each.size_bytes for each in waiting))
@@ -174,7 +174,7 @@ def _tables(view: ServiceView, room: int | None) -> Iterator[RenderableType]:
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """The long or the short text, whichever fits."""
+    """The wide or the narrow table, by the width of the terminal."""
 
     wide: Table
     narrow: Table
@@ -227,7 +227,7 @@ def _count_cell(number: int) -> str:
 
 
 def _notes(view: ServiceView) -> list[Text]:
-    """Why tables are not compacted, the first few for each state; whose rows wait the longest."""
+    """Reasons of uncompacted tables, a few for each state, and the tables with the oldest rows."""
     notes, tables = [], by_need(view)
     for attention in _NOTED:
         word, style = attention.word, _STYLES[attention]
@@ -262,13 +262,13 @@ def _work(view: ServiceView) -> Iterator[RenderableType]:
         yield _line((f"running ({len(view.running)})", "bold"))
         if view.running:
             yield _running(view.running[:_WORK_SHOWN], view.now_ms)
-    yield _line((f"last compactions{'' if view.is_served else ', as snapshots tell'}", "bold"))
+    yield _line((f"last compactions{'' if view.is_served else ', from snapshots'}", "bold"))
     for each in view.recent[:_WORK_SHOWN]:
         name, *cells, outcome, ago = _ended_cells(each, view.now_ms)
         ended.add_row(name, *(cells if view.is_served else [""] * len(cells)), outcome, ago)
     yield ended if ended.row_count else _line(("none yet", "dim"))
     if not view.is_served:
-        yield _line(("running work, speed and halts are known to a daemon only: --url", "dim"))
+        yield _line(("only a daemon knows running work, speed and halts: --url", "dim"))
 
 
 def _running(tasks: Sequence[ActiveCompaction], now_ms: int) -> Table:
@@ -303,7 +303,7 @@ def _ended_cells(ended: EndedCompaction, now_ms: int) -> Iterator[Text]:
 
 
 def _grid(columns: str, *, headed: bool = True, most: int | None = None) -> Table:
-    """Rows of one line each. On narrow terminals the columns of names are shortened."""
+    """Rows of one line each. Narrow terminals shorten the columns of names."""
     grid = Table(box=None, padding=(0, 1, 0, 0), show_header=headed, header_style="dim")
     for column in columns.split(", ")[:most]:
         title, is_right = column.removesuffix(">"), column.endswith(">")

@@ -1,4 +1,4 @@
-"""The view of a warehouse without a service, and rates and troubles of any view, for `top`."""
+"""Views for `top`: a warehouse without a service, and rates and troubles of any view."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from compactord.text import age_text
 
 
 class NoAnswer(Exception):
-    """The status could not be read this time; the text says why."""
+    """The status could not be read this time; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Source(Protocol):
 
 
 def shown_name(name: TableName) -> str:
-    """A table's name, without that of a catalog which has none."""
+    """A table's name, without empty parts such as an unnamed catalog's."""
     return ".".join(part for part in name if part)
 
 
@@ -93,7 +93,7 @@ def service_troubles(view: ServiceView) -> Iterator[str]:
 
 
 def rates_between(before: ServiceView | None, now: ServiceView) -> Rates | None:
-    """Speed since the previous view; None if it is unknown.
+    """Speed since the previous view, or None if unknown.
 
     Tables that are only in one of the two, and counters that were reset, count as 0.
     """
@@ -122,8 +122,8 @@ def by_need(view: ServiceView) -> list[TableView]:
 def frame_json(source: str, view: ServiceView, rates: Rates | None, trouble: str) -> dict[str, Any]:
     """The view as `/v1/status` and `/v1/tables` serve it, tables by need.
 
-    `trouble` is why the view is an old one, empty otherwise. Without a service, only what is known
-    of a warehouse.
+    `trouble` is the reason if the view is outdated, empty otherwise. Without a service, it has only
+    fields that a warehouse provides.
     """
     return {
         "source": source,
@@ -135,13 +135,13 @@ def frame_json(source: str, view: ServiceView, rates: Rates | None, trouble: str
     }
 
 
-# How far back the newest compaction of a table is searched for.
+# Snapshots of a table that are searched for compactions.
 _SNAPSHOTS_READ = 8
 _RECENT_KEPT = 32
 
 
 class WarehouseSource:
-    """All tables of a catalog, `NAMELESS` in `loaded`, as a service with that would have them.
+    """All tables of a catalog, `NAMELESS` in `loaded`, as a service with this configuration.
 
     `stop` interrupts `view` between two tables.
     """
@@ -164,7 +164,7 @@ class WarehouseSource:
         self._watched: dict[TableRef, _WatchedTable] = {}
 
     def view(self) -> ServiceView:
-        """Raises what listing raises, of one database, too, and `NoAnswer` when told to stop."""
+        """Read all tables. Raises `NoAnswer` on `stop`, and the errors of listing any database."""
         listed = self._catalog.list_tables()
         for trouble in listed.unreadable.values():
             raise trouble
@@ -198,7 +198,7 @@ class _WatchedTable:
         clock: Clock,
         registries: TableRegistries,
     ) -> None:
-        # No more is known of them than their snapshots.
+        # Only their snapshots are known.
         self.commits: deque[EndedCompaction] = deque(maxlen=_SNAPSHOTS_READ)
         self._catalog = catalog
         self._ref = ref
@@ -214,7 +214,7 @@ class _WatchedTable:
         self._known: Snapshot | None = None
 
     def view(self) -> TableView:
-        """Never raises because of the table: its line shows the error."""
+        """The table's view; errors of the table are shown in it, not raised."""
         found, refused, error = None, list[str](), ""
         try:
             found = self._read()
@@ -223,15 +223,17 @@ class _WatchedTable:
         except CompactordError as failure:
             error = str(failure)
         table = self._table
-        # Of a table that cannot be read nobody knows whether it is write-only.
+        # A table that cannot be read counts as write-only.
         write_only = table is None or table.options.write_only
         name, branch = self._name._replace(catalog=NAMELESS), self._ref.branch
-        alone = unmanaged_reason(self._loaded, name, branch, self._policy, write_only=write_only)
+        unmanaged = unmanaged_reason(
+            self._loaded, name, branch, self._policy, write_only=write_only
+        )
         if found is None:
             found = unread_view(self._name, self._ref, table, self._loaded)
             found = replace(found, error=error)
             self._forget()
-        return offline_view(found, alone, refused)
+        return offline_view(found, unmanaged, refused)
 
     def _read(self) -> TableView:
         access = self._table.access if self._table else self._catalog.open(self._ref)

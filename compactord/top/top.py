@@ -45,8 +45,8 @@ class DaemonSource:
 
     def view(self) -> ServiceView:
         """The whole view. Raises `NoAnswer` unless a daemon answers."""
-        # In this order: once no snapshot is added, a table that is idle by the first answer cannot
-        # be due by the second.
+        # In this order: without new snapshots, a table that is idle in the first response cannot be
+        # due in the second.
         status, tables = self.get("/v1/status"), self.get("/v1/tables")
         if "engine" not in status or "tables" not in tables:
             raise NoAnswer(f"what answers at {self.name} is not compactord")
@@ -106,7 +106,7 @@ def _refusal(url: str, path: str, code: int) -> str:
     return f"the daemon at {url} answers {path} with status {code}"
 
 
-# How soon a key or a signal is noticed.
+# Delay until a key or a signal is noticed.
 _STEP_S = 0.1
 _PLAIN_WIDTH = 120
 
@@ -123,10 +123,8 @@ def run(
 ) -> None:
     """Show the status until `stop`, `q` on a terminal, or after one frame (`once`).
 
-    With `as_json` a frame is one line of JSON, and there is no live display.
-
-    Raises `UsageError` if the first poll fails; later the frame shows the error, and the next poll
-    may succeed.
+    With `as_json` a frame is one line of JSON, without a live display. Raises
+    `UsageError` if the first poll fails; later frames show the error until a poll succeeds.
     """
     stream = stream or sys.stdout
     console = console_on(stream, width)
@@ -140,7 +138,7 @@ def run(
         if stop.is_set():
             return
         raise UsageError(str(error)) from error
-    # A terminal that cannot move its cursor shows nothing of a live display.
+    # A live display needs a terminal that can move its cursor.
     if not (is_quiet or once or console.is_dumb_terminal):
         _show_live(watch, console, interval_s=interval_s, stop=stop)
         return
@@ -159,7 +157,7 @@ def run(
 
 
 class _Watch:
-    """The newest view, the speed since the previous one, and why there is no newer one."""
+    """The newest view, the speed since the previous one, and the last poll's error."""
 
     def __init__(self, source: Source, first: ServiceView) -> None:
         self._source = source
@@ -168,13 +166,13 @@ class _Watch:
         self.trouble = ""
 
     def poll(self) -> None:
-        """Without an answer the previous status is kept."""
+        """Read the next view, or keep the previous one and note the error."""
         try:
             found = self._source.view()
         except NoAnswer as error:
             self.trouble = f"{error}; trying again"
             return
-        # The daemon publishes a status once a second: the same one twice gives no speed.
+        # The daemon publishes a status once a second; the same one twice has no speed.
         if self.newest.now_ms != found.now_ms:
             self.rates = rates_between(self.newest, found)
         self.newest, self.trouble = found, ""
@@ -203,9 +201,9 @@ def _show_live(
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
-    """Waits for `q` on standard input, for so many seconds, if that is a terminal.
+    """Yields a function that waits some seconds for `q` if standard input is a terminal.
 
-    Keys come one by one and without echo; the terminal is restored afterwards.
+    Reads single keys without echo, and restores the terminal afterwards.
     """
     is_terminal = sys.stdin is not None and sys.stdin.isatty()
     descriptor = sys.stdin.fileno() if is_terminal else None
@@ -235,10 +233,9 @@ def _keys() -> Iterator[Callable[[float], bool]]:
 
 
 def console_on(stream: IO[str], width: int | None = None) -> Console:
-    """Without colours and of a fixed width (120) where there is no terminal, unless one is given.
+    """A console on `stream`; without a terminal it has no colours and 120 columns by default.
 
-    Raises `BrokenPipeError` when its reader has gone, so that the command decides what to do, not
-    rich.
+    Raises `BrokenPipeError` when its reader ends: the command handles that, not rich.
     """
     if stream.isatty():
         return _Console(file=stream, width=width, highlight=False)
@@ -253,5 +250,5 @@ def console_on(stream: IO[str], width: int | None = None) -> Console:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Called while the error is handled; by default it ends the process with 1."""
+        """Reraise the error being handled; rich would end the process with 1."""
         raise

@@ -103,12 +103,12 @@ class FirstValue(_Selecting):
 
     def __init__(self, values: Values, rule: ColumnRule) -> None:
         super().__init__(values, rule)
-        self._has_begun = np.zeros(values.slots, np.bool_)
+        self._has_first = np.zeros(values.slots, np.bool_)
 
     def add(self, slots: Int64s, rows: Int64s) -> None:
-        first = ~self._has_begun[slots] & self._counts(rows)
+        first = ~self._has_first[slots] & self._counts(rows)
         self._rows[slots[first]] = rows[first]
-        self._has_begun[slots[first]] = True
+        self._has_first[slots[first]] = True
 
     def add_earlier(self, slots: Int64s, rows: Int64s) -> None:
         """Swaps the arguments of `agg`, as Java does: the value so far counts as the new one.
@@ -117,8 +117,8 @@ class FirstValue(_Selecting):
         replaces it, without becoming the first if there is none.
         """
         held = self._rows[slots]
-        begins = ~self._has_begun[slots] & self._counts(held)
-        self._has_begun[slots[begins]] = True
+        begins = ~self._has_first[slots] & self._counts(held)
+        self._has_first[slots[begins]] = True
         self._rows[slots[~begins]] = rows[~begins]
 
     def _counts(self, rows: Int64s) -> Bools:
@@ -352,7 +352,7 @@ class MergeMapWithKeyTime(_Maps):
         }
 
     @cached_property
-    def _gone(self) -> set[int]:
+    def _deleted_places(self) -> set[int]:
         """The places whose entry has no value."""
         valid = self._values.column.items.is_valid().to_numpy(zero_copy_only=False)
         return {place for place in self._used if not valid[place]}
@@ -364,14 +364,14 @@ class MergeMapWithKeyTime(_Maps):
         for place in value:
             key = self._equal[place]
             time = self._times[place]
-            if place in self._gone:
+            if place in self._deleted_places:
                 merged.pop(key, None)
             elif time is not None and self._is_newer(time, merged.get(key)):
                 merged[key] = place
         return list(merged.values())
 
     def _is_newer(self, time: bytes, held: int | None) -> bool:
-        if held is None or held in self._gone:
+        if held is None or held in self._deleted_places:
             return True
         known = self._times[held]
         return known is None or time > known

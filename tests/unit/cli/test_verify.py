@@ -286,7 +286,7 @@ CASES: dict[str, tuple[str, str, Callable[[Home], str]]] = {
     ),
     "another number of changes": (
         "metadata_damaged",
-        "names 2 rows, but snapshot 8 has counted 5",
+        "names 2 rows, but snapshot 8 counts 5",
         lambda t: [t.tell(4, rows=5), t.metadata(4, "delta_manifest_list").name][1],  # type: ignore[list-item]
     ),
     "data file": ("data_file_missing", "does not exist", lambda t: _gone(t.data_files(7)[0])),

@@ -68,7 +68,7 @@ class Silent:
     def halts(self) -> list[str]:
         return [each for each in self.events if each in ("TableHalted", "TableResumed")]
 
-    def told(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         self.events.append(type(event).__name__)
 
 

@@ -461,7 +461,7 @@ def test_what_happens_is_counted() -> None:
     metrics = Metrics()
     observer, name = LoggingObserver(metrics), TableName("lake", "d", "t")
     sizes = {"bytes_in": 3 << 20, "bytes_out": 1 << 20, "seconds": 7.0}
-    observer.told(compaction_view(kind=WorkKind.FULL, **sizes))
+    observer.observe(compaction_view(kind=WorkKind.FULL, **sizes))
     changes = tuple(
         BucketChange(
             bucket=BucketId(b"", number),
@@ -476,9 +476,9 @@ def test_what_happens_is_counted() -> None:
         for number in range(3)
     )
     commit = Committed(snapshot_id=1, base=("",), published=changes, dropped=(), attempts=1)
-    observer.told(SnapshotCommitted(name=name, commit=commit, seconds=0.2))
+    observer.observe(SnapshotCommitted(name=name, commit=commit, seconds=0.2))
     plan = planned(1, manifests_read=4, entries_read=9, entries_skipped=2)
-    observer.told(Polled(name=name, seconds=0.1, planned=plan, before=None))
+    observer.observe(Polled(name=name, seconds=0.1, planned=plan, before=None))
     put = StorageRequest(store="s3", op=StorageOp.PUT, outcome=StorageOutcome.ERROR, seconds=0.5)
     metrics.storage_request(replace(put, is_repeated=True))
     metrics.storage_request(replace(put, outcome=StorageOutcome.OK, size_bytes=77))

@@ -288,7 +288,7 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
         error = raised.value
     assert error.path in lost
     assert str(error) == (
-        "a live data file (and 1 other of its bucket) does not exist, readers fail, too; "
+        "a live data file (and 1 other of its bucket) does not exist, readers fail as well; "
         f"the newest version without it is snapshot 3: {error.path}"
     )
 
@@ -325,7 +325,7 @@ def test_so_is_any_other_file_that_a_compaction_reads(*, is_index: bool, is_merg
     if is_index:
         what = "index file with deletion vectors"
         version = "the newest version without it is snapshot 3"
-    assert str(error) == f"a live {what} does not exist, readers fail, too; {version}: {lost}"
+    assert str(error) == f"a live {what} does not exist, readers fail as well; {version}: {lost}"
 
 
 def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> None:
