@@ -453,7 +453,7 @@ def test_a_warehouse_is_looked_at_without_a_daemon_and_followed(tmp_path: Path) 
     compact(storage, table)
     assert [each.snapshot_id for each in source.view().recent] == [13, 7]
     text = "\n".join(drawn(second))
-    assert "known to a daemon only" in text
+    assert "only a daemon knows" in text
     assert "running (" not in text
 
 
