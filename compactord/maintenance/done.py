@@ -65,7 +65,6 @@ class SuccessTimes:
     changed_ms: int
 
     def to_json(self) -> bytes:
-        """Content of the file."""
         times = {"creationTime": self.created_ms, "modificationTime": self.changed_ms}
         return json.dumps(times).encode()
 
@@ -113,8 +112,7 @@ class DoneMarks:
         if table.entries is not None:
             actions[DONE_PARTITION] = _Entries(table.entries)
         actions[SUCCESS_FILE] = _Files(table)
-        mark_done = options.mark_done
-        names = frozenset[str]() if mark_done is None else mark_done.actions
+        names = frozenset[str]() if options.mark_done is None else options.mark_done.actions
         if options.why_none_marked(table.entries, table.events) is not None:
             names = frozenset()
         self._actions = {name: action for name, action in actions.items() if name in names}

@@ -67,13 +67,11 @@ class TableValues(Protocol):
 
     @property
     def entries(self) -> PartitionEntries | None:
-        """The partition entries in the table's catalog, or None if no option requires them."""
+        """Partition entries in the catalog, or None if no option requires them; `events` alike."""
         ...
 
     @property
-    def events(self) -> PartitionEvents | None:
-        """The partition events in the table's catalog, or None if no option requires them."""
-        ...
+    def events(self) -> PartitionEvents | None: ...
 
     def bucket_folder(self, bucket: BucketId) -> str: ...
 
@@ -102,9 +100,7 @@ class OpenedTable(Protocol):
     def clock(self) -> Clock: ...
 
     @property
-    def owner(self) -> Owner:
-        """The owner in the names of this process's files."""
-        ...
+    def owner(self) -> Owner: ...
 
     def memory(self, type_: type[T]) -> T:
         """The object of this type that keeps a kind's knowledge of the table between rounds.
@@ -157,10 +153,9 @@ class DueTable(Protocol):
 
     @property
     def requested_maintenance(self) -> Mapping[str, int]:
-        """The kinds that the table's options request, by name.
+        """The kinds that the table's options request, of the kinds that run only on request.
 
-        Only kinds that run on request. The value is the shortest interval between two rounds, in
-        ms.
+        By name, with the shortest interval between two rounds that the options allow, in ms.
         """
         ...
 
@@ -177,10 +172,7 @@ class DueTable(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class MaintenanceRecord:
-    """The rounds of one kind for one table; owned by the scheduler.
-
-    Times are steady, 0 if never.
-    """
+    """Rounds of one kind for one table, owned by the scheduler. Times are steady, 0 if never."""
 
     began_ms: int = 0
     # End of the last round; 0 also if another round must follow at once.
@@ -214,7 +206,6 @@ class MaintenanceKind(ABC, Generic[T]):
 
     `duration_metric` is the name and help text of a metric of seconds. `counters` are the names and
     help texts of metrics that sum up `Round.counts`. Names are without the namespace.
-
     `is_long`: a round may take an hour. One long round at a time runs in a catalog, and no other
     round in the same folder meanwhile. `is_short`: a round takes a few requests. It starts first,
     and in threads that other kinds leave free.
@@ -285,10 +276,7 @@ class Told:
 
 
 def because(why_not: str | None, *, has_some: object) -> list[str]:
-    """The line that gives the reason for no, or no more, work; none without a reason.
-
-    `has_some` is true if some work was done.
-    """
+    """A line with the reason for no work, or no more if `has_some` was done; empty without one."""
     return [] if why_not is None else [f"  {'no more ' if has_some else ''}because {why_not}"]
 
 

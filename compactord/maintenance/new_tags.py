@@ -199,10 +199,7 @@ class _TagWithdrawn(Exception):
 
 
 def tags_due(table: TableValues, progress: TagProgress, *, now_ms: int, zone: tzinfo) -> TagsDue:
-    """The tags that `create_tags` would create and delete; changes only `progress`.
-
-    Raises what reading raises.
-    """
+    """Tags to create and to delete; changes only `progress`. Raises what reading raises."""
     options = table.options.maintenance.tag_creation
     if options is None:
         return TagsDue()
@@ -393,9 +390,8 @@ class _Creation:
 
 
 def _withdrawn(new: NewTag) -> _TagWithdrawn:
-    return _TagWithdrawn(
-        f"snapshot {new.snapshot.id} was deleted or replaced before tag {new.name} was complete"
-    )
+    why = f"snapshot {new.snapshot.id} was deleted or replaced before tag {new.name} was complete"
+    return _TagWithdrawn(why)
 
 
 def _array(local: int) -> list[int]:

@@ -1,16 +1,14 @@
 """Partition expiry: removes partitions in OVERWRITE snapshots, and their catalog entries.
 
 A partition expires once more than `partition.expiration-time` has passed since the time encoded in
-its values. The strategy `update-time` counts from the creation of its newest file instead. Both
-compare local time. Values are read in the text form of Java's internal objects: a DATE is a number
-of days, which encodes no time. As operation/NormalPartitionExpire.java and
-partition/Partition*ExpireStrategy.java, which also count deleted files that manifests still
-reference.
+its values. The strategy `update-time` counts from the creation of its newest file. Both compare
+local time. Values are read in the text form of Java's internal objects: a DATE is a number of days,
+which encodes no time. As operation/NormalPartitionExpire.java and
+partition/Partition*ExpireStrategy.java, which also count deleted files that manifests still name.
 
 Catalog entries are dropped before the files, as in Java (hive/HiveCatalog.java, `dropPartitions`):
 after an interruption in between, the next round finds the partition by its files and continues.
-Done entries are dropped then as well. Java drops them last, and an interruption leaves them
-forever.
+Done entries are dropped then as well. Java drops them last: an interruption leaves them forever.
 """
 
 from __future__ import annotations
@@ -84,10 +82,7 @@ class ExpiringEntries:
             _log.info("partition_entries_dropped", partitions=folders)
 
     def restore(self, removed: Collection[bytes]) -> None:
-        """Add the dropped entries again, except for `removed` partitions.
-
-        Raises errors of the catalog.
-        """
+        """Add dropped entries again unless `removed`. Raises errors of the catalog."""
         kept = [spec for each, spec in self._dropped.items() if each not in removed]
         if kept and self._entries is not None:
             self._entries.add(kept)
@@ -265,10 +260,7 @@ def _encoded_ms(table: TableValues, partition: bytes, expiry: PartitionExpiryOpt
 def _updated_ms(
     files: LiveFiles, partitions: Collection[bytes], zone: tzinfo, end_ms: int
 ) -> dict[bytes, int | None]:
-    """The moment of each partition's last change, or None if unknown.
-
-    Unknown: a file has no creation time, and all other files are old enough to expire.
-    """
+    """Moment of each last change, or None if a file has no time and all other files are old."""
     newest = newest_files(files, waits=False)
     found: dict[bytes, int | None] = {}
     for partition in partitions:
@@ -304,10 +296,7 @@ def _texts(table: TableValues, partition: bytes) -> list[str | None] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpirePartitions(RuledKind[ExpiredPartitions]):
-    """Due in the windows of expiry if the table's options request it.
-
-    The interval is the longer of `interval_ms` and the one in the options.
-    """
+    """Due in windows of expiry, at the longer of `interval_ms` and the interval in options."""
 
     name = choice = "partitions"
     rule = "expire_partitions"
