@@ -76,7 +76,7 @@ class ExpireConsumers(RuledKind[RoundResult[IdleConsumer]], PlannedKind[IdleCons
     rule = "expire_consumers"
     is_short = True
     is_free = True
-    unasked = "consumer.expiration-time is not set"
+    not_requested = "consumer.expiration-time is not set"
     counters = (("expired_consumers", "Consumers that expired."),)
 
     def plan(

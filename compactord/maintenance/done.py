@@ -1,17 +1,15 @@
 """Marks partitions done when their time has passed.
 
-A partition is marked (`done_marks`) once it has been idle for `partition.idle-time-to-done` after
-its newest file was created and after its own time has passed. It counts as done while its mark is
-newer than its newest file of source APPEND; later rows have it marked again. As
-flink/sink/listener/PartitionMarkDoneTrigger.java, which remembers in a job's state what is told
-here from the table.
+A partition is marked once it has been idle for `partition.idle-time-to-done` after its newest file
+was created and after its own time has passed. It counts as done while its mark is newer than its
+newest file of source APPEND; later rows cause a new mark. As
+flink/sink/listener/PartitionMarkDoneTrigger.java, which keeps in a job's state what compactord
+reads from the table.
 
-`success-file` is the file `_SUCCESS` in the partition's folder, `done-partition` an entry in the
-catalog (`done_spec`), and `mark-event` an event there. A catalog knows of events only whether there
-was one: they count as made when they are first asked about, unless another way says it better. As
-partition/actions/*.java.
-
-As partition/file/SuccessFile.java.
+Actions, as in partition/actions/*.java: `success-file` writes the file `_SUCCESS` in the
+partition's folder (partition/file/SuccessFile.java), `done-partition` adds an entry to the catalog
+(`done_spec`), and `mark-event` sends an event to it. A catalog stores no times of events: the time
+of an event is its first query, unless another action gives a time.
 """
 
 from __future__ import annotations
@@ -54,26 +52,25 @@ from compactord.text import count_text
 
 @dataclass(slots=True, kw_only=True)
 class Marks:
-    """When each partition was marked, in ms since the epoch, as far as rounds know."""
+    """Known times of marks by partition, in ms since the epoch; kept between rounds."""
 
     marked_ms: dict[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuccessTimes:
-    """When it was made first, and last, in ms since the epoch."""
+    """First and last write of a success file, in ms since the epoch."""
 
     created_ms: int
     changed_ms: int
 
     def to_json(self) -> bytes:
-        """The file's content."""
         times = {"creationTime": self.created_ms, "modificationTime": self.changed_ms}
         return json.dumps(times).encode()
 
 
 def read_success(storage: Storage, path: str) -> SuccessTimes | None:
-    """What the file says; None if there is none, or if it was cut short as it was written."""
+    """The times in the file, or None if it is absent or incomplete."""
     try:
         found = parse_json(storage.read(path))
     except (ObjectNotFound, ValueError):
@@ -90,7 +87,7 @@ SUCCESS = "_SUCCESS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuePartition:
-    """A partition that is to be marked; `folder` is that of the table's location."""
+    """A partition without a current mark; `folder` is relative to the table's location."""
 
     partition: bytes
     folder: str
@@ -98,44 +95,45 @@ class DuePartition:
 
 
 class DoneMarks:
-    """Those of one table, in one round that began at `now_ms`.
+    """Reads and makes the marks of one table, in a round that began at `now_ms`.
 
-    `actions` are the ways, in which order they are gone; none where partitions are not marked.
-    Events come first and files last: what a kill leaves out is made by the next round, which goes
-    by the times of the others.
+    `actions` are the configured ones in the order in which they run; empty if partitions are not
+    marked. Events come first and files last: a round reads the times of the later actions, so it
+    repeats all of them after a kill.
     """
 
     def __init__(self, table: TableValues, marks: Marks, now_ms: int) -> None:
         options = table.options.maintenance
         self.now_ms = now_ms
         self._marks = marks
-        ways: dict[str, _Way] = {}
+        actions: dict[str, _Action] = {}
         if table.events is not None:
-            ways[MARK_EVENT] = _Events(table.events, marks, now_ms)
+            actions[MARK_EVENT] = _Events(table.events, marks, now_ms)
         if table.entries is not None:
-            ways[DONE_PARTITION] = _Entries(table.entries)
-        ways[SUCCESS_FILE] = _Files(table)
-        asked = frozenset[str]() if options.mark_done is None else options.mark_done.actions
-        is_kept = options.why_none_marked(table.entries, table.events) is not None
-        self._ways = {name: way for name, way in ways.items() if name in asked and not is_kept}
+            actions[DONE_PARTITION] = _Entries(table.entries)
+        actions[SUCCESS_FILE] = _Files(table)
+        names = frozenset[str]() if options.mark_done is None else options.mark_done.actions
+        if options.why_none_marked(table.entries, table.events) is not None:
+            names = frozenset()
+        self._actions = {name: action for name, action in actions.items() if name in names}
 
     @property
     def actions(self) -> Sequence[str]:
-        return [*self._ways]
+        return [*self._actions]
 
-    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]:
-        """When the oldest mark of each was made last; None: one is not there.
+    def made_ms(self, partitions: Sequence[DuePartition]) -> Sequence[int | None]:
+        """The time of the oldest mark of each partition, or None if a mark is missing.
 
-        Raises what reading raises, and what the catalog does.
+        Raises what reading raises, and errors of the catalog.
         """
-        timed = [way for name, way in self._ways.items() if name != MARK_EVENT]
-        found = [way.made_ms(asked) for way in timed or self._ways.values()]
+        timed = [action for name, action in self._actions.items() if name != MARK_EVENT]
+        found = [action.made_ms(partitions) for action in timed or self._actions.values()]
         return [_oldest(times) for times in zip(*found, strict=True)]
 
     def make(self, due: DuePartition) -> None:
-        """Mark it in all ways. Raises what writing raises, and what the catalog does."""
-        for way in self._ways.values():
-            way.make(due, self.now_ms)
+        """Run all actions. Raises what writing raises, and errors of the catalog."""
+        for action in self._actions.values():
+            action.make(due, self.now_ms)
         self._marks.marked_ms[due.partition] = self.now_ms
 
 
@@ -144,16 +142,16 @@ def _oldest(times: Sequence[int | None]) -> int | None:
     return min(known) if len(known) == len(times) else None
 
 
-class _Way(Protocol):
-    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]: ...
+class _Action(Protocol):
+    def made_ms(self, partitions: Sequence[DuePartition]) -> Sequence[int | None]: ...
 
     def make(self, due: DuePartition, now_ms: int) -> None:
-        """Make the mark; of one that was asked about before."""
+        """Make the mark; `made_ms` has read this partition before."""
         ...
 
 
-class _Files(_Way):
-    """A file that does not say when it was made is replaced: an overwrite may have been cut short.
+class _Files(_Action):
+    """Replaces files without times: an overwrite may have been interrupted.
 
     The time of the first mark stays.
     """
@@ -162,9 +160,9 @@ class _Files(_Way):
         self._table = table
         self._known: dict[bytes, SuccessTimes | None] = {}
 
-    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]:
-        found = [read_success(self._table.storage, self._path(each)) for each in asked]
-        self._known |= zip((each.partition for each in asked), found, strict=True)
+    def made_ms(self, partitions: Sequence[DuePartition]) -> Sequence[int | None]:
+        found = [read_success(self._table.storage, self._path(each)) for each in partitions]
+        self._known |= zip((each.partition for each in partitions), found, strict=True)
         return [None if times is None else times.changed_ms for times in found]
 
     def make(self, due: DuePartition, now_ms: int) -> None:
@@ -177,16 +175,16 @@ class _Files(_Way):
         return paths.join(self._table.ref.location, due.folder, SUCCESS)
 
 
-class _Entries(_Way):
-    """An entry that is there keeps its time when it is added: one that is too old is replaced."""
+class _Entries(_Action):
+    """Replaces outdated entries: adding an existing entry would not change its time."""
 
     def __init__(self, entries: PartitionEntries) -> None:
         self._entries = entries
         self._known: dict[bytes, int | None] = {}
 
-    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]:
-        found = [self._entries.added_ms(done_spec(each.spec)) for each in asked]
-        self._known |= zip((each.partition for each in asked), found, strict=True)
+    def made_ms(self, partitions: Sequence[DuePartition]) -> Sequence[int | None]:
+        found = [self._entries.added_ms(done_spec(each.spec)) for each in partitions]
+        self._known |= zip((each.partition for each in partitions), found, strict=True)
         return found
 
     def make(self, due: DuePartition, now_ms: int) -> None:
@@ -196,33 +194,33 @@ class _Entries(_Way):
         self._entries.add([spec])
 
 
-class _Events(_Way):
+class _Events(_Action):
     def __init__(self, events: PartitionEvents, marks: Marks, now_ms: int) -> None:
         self._events = events
         self._marks = marks
         self._now_ms = now_ms
 
-    def made_ms(self, asked: Sequence[DuePartition]) -> Sequence[int | None]:
+    def made_ms(self, partitions: Sequence[DuePartition]) -> Sequence[int | None]:
         known = dict(self._marks.marked_ms)
-        new = [each for each in asked if each.partition not in known]
+        new = [each for each in partitions if each.partition not in known]
         done = self._events.are_done([each.spec for each in new]) if new else ()
         known |= {
             each.partition: self._now_ms for each, is_done in zip(new, done, strict=True) if is_done
         }
-        return [known.get(each.partition) for each in asked]
+        return [known.get(each.partition) for each in partitions]
 
     def make(self, due: DuePartition, now_ms: int) -> None:
         self._events.mark_done(due.spec)
 
 
 _log = structlog.get_logger()
-# Partitions whose marks are asked for in one round.
+# Partitions whose marks one round reads.
 _READ_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DonePartitions:
-    """What one round found or marked. `more`: it has not looked at all partitions."""
+    """Partitions found or marked in one round. `more`: it did not check all partitions."""
 
     due: Sequence[DuePartition] = ()
     more: bool = False
@@ -231,11 +229,11 @@ class DonePartitions:
 def due_partitions(
     table: TableValues, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
 ) -> DonePartitions:
-    """The partitions that are done and not marked; changes nothing but `marks`.
+    """The partitions that are done and not marked; changes only `marks`.
 
-    `state` is the newest one, read at `now_ms` or later; `zone` is that of the writers. Of main
-    alone: the folders of partitions are those of all branches. Raises what reading raises, and what
-    the catalog does.
+    `state` is the newest one, read at `now_ms` or later; `zone` is the writers' time zone. Only
+    main has such partitions: all branches share the partition folders. Raises what reading raises,
+    and errors of the catalog.
     """
     return _due(table, state, marks, DoneMarks(table, marks, now_ms), zone)
 
@@ -243,58 +241,60 @@ def due_partitions(
 def mark_partitions(
     table: TableValues, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
 ) -> DonePartitions:
-    """Mark what `due_partitions` finds, with the time `now_ms`; returns what was marked.
+    """Mark the partitions of `due_partitions` at `now_ms`, and return the marked ones.
 
-    Raises what that raises before anything is marked, and `StorageError` if a file cannot be
-    written or the catalog does not do its part: the next round continues there. What was marked is
-    logged in any case.
+    Raises the errors of `due_partitions` before the first mark, and `StorageError` if a file cannot
+    be written or the catalog fails: the next round continues there. Logs the marked partitions in
+    any case.
     """
-    ways = DoneMarks(table, marks, now_ms)
-    found = _due(table, state, marks, ways, zone)
+    done_marks = DoneMarks(table, marks, now_ms)
+    found = _due(table, state, marks, done_marks, zone)
     done: list[DuePartition] = []
     try:
         for each in found.due:
-            ways.make(each)
+            done_marks.make(each)
             done.append(each)
     finally:
         if done:
             folders = [each.folder for each in done]
-            _log.info("partitions_marked_done", partitions=folders, actions=ways.actions)
+            _log.info("partitions_marked_done", partitions=folders, actions=done_marks.actions)
     return replace(found, due=done)
 
 
 def _due(
-    table: TableValues, state: TableState, marks: Marks, ways: DoneMarks, zone: tzinfo
+    table: TableValues, state: TableState, marks: Marks, done_marks: DoneMarks, zone: tzinfo
 ) -> DonePartitions:
-    if not ways.actions or table.ref.branch != paths.MAIN_BRANCH:
+    if not done_marks.actions or table.ref.branch != paths.MAIN_BRANCH:
         return DonePartitions()
     lookup = table.options.compaction.lookup
     newest = newest_files(state.files, waits=lookup is not None and lookup.readers_wait)
-    seen = {} if state.appended is None else state.appended.created_ms
-    for gone in marks.marked_ms.keys() - newest.keys():
-        del marks.marked_ms[gone]
+    created_ms = {} if state.appended is None else state.appended.created_ms
+    for removed in marks.marked_ms.keys() - newest.keys():
+        del marks.marked_ms[removed]
     appended: dict[bytes, int] = {}
-    asked: list[DuePartition] = []
+    candidates: list[DuePartition] = []
     more = False
     for partition, files in sorted(newest.items()):
-        seen_ms = seen.get(partition, -1)
-        if epoch_ms(seen_ms, zone) > ways.now_ms:
-            # A clock that is ahead: no mark would be newer until then.
-            seen_ms = -1
-        appended_ms = max(files.appended_ms, seen_ms)
+        known_ms = created_ms.get(partition, -1)
+        if epoch_ms(known_ms, zone) > done_marks.now_ms:
+            # The writer's clock is ahead: no mark would be newer until then.
+            known_ms = -1
+        appended_ms = max(files.appended_ms, known_ms)
         appended[partition] = epoch_ms(appended_ms, zone) if appended_ms >= 0 else -1
         is_done = marks.marked_ms.get(partition, -1) > appended[partition]
         if is_done or files.waits or files.created_ms < 0:
             continue
         spec = _spec(table, partition)
-        if not _has_passed(table, spec, epoch_ms(files.created_ms, zone), ways.now_ms, zone):
+        if not _has_passed(table, spec, epoch_ms(files.created_ms, zone), done_marks.now_ms, zone):
             continue
-        if len(asked) == _READ_AT_ONCE:
+        if len(candidates) == _READ_AT_ONCE:
             more = True
             break
-        asked.append(DuePartition(partition=partition, folder=paths.spec_path(spec), spec=spec))
+        candidates.append(
+            DuePartition(partition=partition, folder=paths.spec_path(spec), spec=spec)
+        )
     due: list[DuePartition] = []
-    for each, marked_ms in zip(asked, ways.made_ms(asked), strict=True):
+    for each, marked_ms in zip(candidates, done_marks.made_ms(candidates), strict=True):
         if marked_ms is not None:
             marks.marked_ms[each.partition] = marked_ms
         if marked_ms is None or marked_ms <= appended[each.partition]:
@@ -305,9 +305,9 @@ def _due(
 def _has_passed(
     table: TableValues, spec: PartitionSpec, created_ms: int, now_ms: int, zone: tzinfo
 ) -> bool:
-    """Whether a partition's own time is over, and it has been idle since its newest file."""
+    """Whether a partition has been idle long enough, after its own time and its newest file."""
     options = table.options.maintenance.mark_done
-    assert options is not None, "asked before"
+    assert options is not None, "checked by the caller"
     start_ms = partition_time_ms(spec, options.pattern, options.formatter)
     if start_ms is None:
         return False
@@ -316,7 +316,7 @@ def _has_passed(
 
 
 def _spec(table: TableValues, partition: bytes) -> PartitionSpec:
-    """Empty for a damaged partition, whose buckets are quarantined: it is never done."""
+    """Spec of the partition; empty for a damaged one, which is quarantined and never done."""
     try:
         return table.partition_spec(partition)
     except FormatError:
@@ -325,21 +325,21 @@ def _spec(table: TableValues, partition: bytes) -> PartitionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkDone(RuledKind[DonePartitions]):
-    """Due every `interval_ms`, at any time of the week, where options ask for it."""
+    """Due every `interval_ms`, at any time of the week, if options request it."""
 
     name = choice = "done"
     rule = "mark_done"
     is_short = True
-    unasked = "partition.idle-time-to-done is not set for partitions of the table"
+    not_requested = "partition.idle-time-to-done is not set for partitions of the table"
     is_free = True
     at_any_time = True
-    counters = (("partitions_marked_done", "Partitions that were marked done."),)
+    counters = (("partitions_marked_done", "Partitions marked done."),)
 
     def not_configured(self, table: TableValues) -> str | None:
         why_not = table.options.maintenance.why_none_marked(table.entries, table.events)
         why_not = why_not or RuledKind.not_configured(self, table)
         if why_not is None and table.ref.branch != paths.MAIN_BRANCH:
-            return "its branches have the same folders"
+            return "branches share the partition folders of main"
         return why_not
 
     def preview(self, table: OpenedTable) -> Done[DonePartitions]:
@@ -349,7 +349,7 @@ class MarkDone(RuledKind[DonePartitions]):
         while rounds[-1].more and not table.is_stopping:
             now_ms = table.clock.now_ms()
             rounds.append(due_partitions(values, state, marks, now_ms=now_ms, zone=zone))
-            # Nothing is marked, and the next round goes on behind these nevertheless.
+            # Record these as marked, so that the next round continues after them.
             marks.marked_ms |= dict.fromkeys((each.partition for each in rounds[-1].due), now_ms)
         return Done(rounds=rounds)
 

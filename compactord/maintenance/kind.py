@@ -1,8 +1,8 @@
-"""What a kind of maintenance is: when it is due for a table, what it runs, what that came to.
+"""Protocol of maintenance kinds: when due, what to do, how to report.
 
 A kind is one class in a module of this package and one line in `registry`. The scheduler keeps a
-record of each kind for each table, lets one run at a time for a table, and few over all tables. The
-commands run those that are offered to people, and tell them what came of it.
+record of each kind for each table. It runs one kind at a time for a table, and few over all tables.
+Commands run each `OfferedKind` and print its result.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ K = TypeVar("K", bound="MaintenanceKind[Any]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderWay:
-    """The oldest of what may still write files of a table, and what it reads.
+    """The oldest work that may still write files of a table, and what it reads.
 
-    Files tell their age by the wall clock, which may be set meanwhile. `since_ms` is the least that
-    it has shown since that began, as far as was seen, and `for_ms` how long ago that is in steady
-    time. Neither alone is enough: a file made after the clock was set back is from before
-    `since_ms` if nobody saw that; once it is set ahead again, it looks older than `for_ms`.
+    The age of a file is by the wall clock, which may be set meanwhile. `since_ms` is the lowest
+    wall time observed since the work began, and `for_ms` its age in steady time. Both are required.
+    A file made after an unobserved step back of the clock has a time before `since_ms`. Once the
+    clock is set ahead again, that file looks older than `for_ms`.
 
-    `reads_from` is the lowest snapshot that it reads, None when it reads none.
+    `reads_from` is the lowest snapshot that the work reads, or None if it reads none.
     """
 
     since_ms: int
@@ -51,7 +51,7 @@ class UnderWay:
 
 
 class TableValues(Protocol):
-    """A table in its newest schema that is known."""
+    """A table in its newest known schema."""
 
     @property
     def storage(self) -> Storage: ...
@@ -67,7 +67,7 @@ class TableValues(Protocol):
 
     @property
     def entries(self) -> PartitionEntries | None:
-        """What its catalog keeps of partitions where options ask for it, as the events."""
+        """Partition entries in the catalog, or None if no option requires them; `events` alike."""
         ...
 
     @property
@@ -76,22 +76,22 @@ class TableValues(Protocol):
     def bucket_folder(self, bucket: BucketId) -> str: ...
 
     def partition_path(self, partition: bytes) -> str:
-        """Raises `FormatError` for one that cannot be read, as `partition_spec`."""
+        """Raises `FormatError` if the partition cannot be read, as does `partition_spec`."""
         ...
 
     def partition_spec(self, partition: bytes) -> PartitionSpec: ...
 
     def partition_text(self, partition: bytes) -> str:
-        """For people, also of one that cannot be read."""
+        """Text for messages, also of a partition that cannot be read."""
         ...
 
 
-# Which partitions of the newest state go.
+# Chooses the partitions of the newest state to remove.
 ChosenPartitions: TypeAlias = Callable[[TableValues, TableState], Collection[bytes]]
 
 
 class OpenedTable(Protocol):
-    """What kinds run on: a table as its compactor has it open. Any thread may ask."""
+    """The open table of a compactor, on which kinds run. Thread-safe."""
 
     @property
     def table(self) -> TableValues: ...
@@ -100,101 +100,99 @@ class OpenedTable(Protocol):
     def clock(self) -> Clock: ...
 
     @property
-    def owner(self) -> Owner:
-        """Whose files are this process's."""
-        ...
+    def owner(self) -> Owner: ...
 
     def memory(self, type_: type[T]) -> T:
-        """What a kind knows of the table from round to round; for one round at a time.
+        """The object of this type that keeps a kind's knowledge of the table between rounds.
 
-        Of each type there is one, which knows nothing at first.
+        The first call makes it, without arguments. One round at a time may use it.
         """
         ...
 
     @property
     def watches_files(self) -> bool:
-        """Whether files whose times may lie are deleted only after rounds have seen them for long.
+        """Whether files with doubtful times must be watched over rounds before their deletion.
 
-        Not where people ask for a round, which is the only one.
+        False in a command: its round is the only one.
         """
         ...
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the process is about to end, and so are long rounds."""
+        """Whether the process is stopping, so that long rounds must end."""
         ...
 
     def newest_state(self) -> TableState:
-        """The newest state. Raises what reading raises."""
+        """Raises what reading raises."""
         ...
 
     def why_held(self) -> Hold | None:
-        """Why nothing may be deleted now: live files are missing or damaged, or None.
+        """Why deletions are blocked (live files are missing or damaged), or None.
 
-        Raises what reading raises: whether they are is not known then.
+        Raises what reading raises: the state of live files is unknown then.
         """
         ...
 
     def expiry_blocker(self) -> str | None:
-        """Why no snapshot may expire now, or None; also what `why_held` has. Raises as that."""
+        """Why no snapshot may expire now, or None. Includes `why_held`, and raises the same."""
         ...
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
-        """Remove partitions in one snapshot; `chosen` is asked anew at each attempt to publish it.
+        """Remove partitions in one snapshot; each attempt to publish it calls `chosen` again.
 
-        It waits for what the table's own thread does. Raises as `Committer.commit`.
+        Waits for the job of the table that runs now. Raises as `Committer.commit`.
         """
         ...
 
 
 class DueTable(Protocol):
-    """What the scheduler tells a kind of a table. Times are steady."""
+    """The scheduler's view of a table, for `is_due`. Times are steady."""
 
     @property
     def policy(self) -> TablePolicy: ...
 
     @property
     def requested_maintenance(self) -> Mapping[str, int]:
-        """The kinds that its options ask for, of those that run only then.
+        """The kinds that the table's options request, of the kinds that run only on request.
 
-        By name, with the least time between two rounds that the options ask for, in ms.
+        By name, with the shortest interval between two rounds that the options allow, in ms.
         """
         ...
 
     @property
     def snapshot_id(self) -> int:
-        """The newest snapshot of the last plan; 0: there is none."""
+        """The newest snapshot of the last plan, 0 before the first plan."""
         ...
 
     @property
     def settling_until_ms(self) -> int:
-        """Until when our newest snapshot may be replaced, so that old ones may be needed."""
+        """Until when our newest snapshot may be replaced: old ones may be needed until then."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class MaintenanceRecord:
-    """The rounds of one kind for one table; owned by the scheduler. Times are steady, 0: never."""
+    """Rounds of one kind for one table, owned by the scheduler. Times are steady, 0 if never."""
 
     began_ms: int = 0
-    # When a round ended last; 0 also when another one is to follow at once.
+    # End of the last round; 0 also if another round must follow at once.
     ended_ms: int = 0
-    # When one ended last that did not fail.
+    # End of the last successful round.
     succeeded_ms: int = 0
-    # What its rounds counted, by the names of counters.
+    # Sums over rounds, by the names of counters.
     counts: Counter[str] = field(default_factory=Counter)
-    # Whether the table has been planned since the last round began, or that round left something.
+    # Whether the table was planned since the last round began, or that round left work.
     has_news: bool = True
-    # The newest snapshot that was known as the last round began; 0: none, or that round failed.
+    # The newest snapshot at the start of the last round, 0 if none or if that round failed.
     snapshot_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What a round came to. `counts` are added to the table's counters, by name.
+    """The result of a round. `counts` are added to the table's counters, by name.
 
-    `more`: something is left to do, at once. `first_snapshot_id` is the oldest snapshot left by a
-    round that removed some.
+    `more`: work is left, and the next round may start at once. `first_snapshot_id` is the oldest
+    snapshot after a round that removed snapshots.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -204,13 +202,13 @@ class Round:
 
 
 class MaintenanceKind(ABC, Generic[T]):
-    """Immutable; a reload makes others. `T` is what a run returns.
+    """Immutable; a reload of the configuration makes new ones. `run` returns `T`.
 
-    `duration_metric` is the name and meaning of a metric of its seconds, `counters` are those of
-    metrics that sum up what `Round.counts` has by these names; all without the namespace.
-    `is_long`: a round may take an hour. One such runs at a time in a catalog, and no other round
-    beside it in the same folder. `is_short`: a round takes a few requests. It begins before others,
-    and in threads that others leave free.
+    `duration_metric` is the name and help text of a metric of seconds. `counters` are the names and
+    help texts of metrics that sum up `Round.counts`. Names are without the namespace.
+    `is_long`: a round may take an hour. One long round at a time runs in a catalog, and no other
+    round in the same folder meanwhile. `is_short`: a round takes a few requests. It starts first,
+    and in threads that other kinds leave free.
     """
 
     name: ClassVar[str]
@@ -226,27 +224,27 @@ class MaintenanceKind(ABC, Generic[T]):
         """Whether a round may begin now. Pure."""
 
     def for_table(self: K, policy: TablePolicy) -> K:
-        """The kind as it runs by the rules for one table."""
+        """The kind with the rules of one table."""
         return self
 
     @abstractmethod
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> T:
-        """One round. `under_way` None: nothing of this process is.
+        """Run one round. `under_way` is the oldest work of this process, or None if idle.
 
-        Raises any `CompactordError`, which `ended` is then told.
+        Raises `CompactordError`; it is passed to `ended`.
         """
 
     @abstractmethod
     def ended(self, result: T | CompactordError, seconds: float) -> Round:
-        """Log what `run` returned or raised, and say what it came to."""
+        """Log what `run` returned or raised, and return the result for the scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done(Generic[T]):
-    """What a command did to a table by one kind: what its rounds returned.
+    """The results of one kind's rounds over a table in a command.
 
-    Or what they would do, as one, with the `files` that would go as far as these are known.
-    `why_not`: no round began, for this reason. `error` ended the rounds after one.
+    In a dry run, what they would do, and the `files` that they would delete if known. `why_not` is
+    the reason why no round started. `error` is the error that ended the rounds.
     """
 
     rounds: Sequence[T] = ()
@@ -257,7 +255,7 @@ class Done(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTable:
-    """A table as a command tells of it: by `name`; `table` None: it was not opened."""
+    """A table in the output of a command. `table` is None if it was not opened."""
 
     name: str
     is_dry: bool
@@ -265,28 +263,28 @@ class ShownTable:
 
     @property
     def expired(self) -> str:
-        """What is said of what goes: `3 snapshots expired`."""
+        """The verb of expiry, as in `3 snapshots expired`."""
         return "would expire" if self.is_dry else "expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a command tells: lines for people, and the same as plain data."""
+    """The output of a command: lines of text, and the same as plain data for JSON."""
 
     lines: Sequence[str]
     found: Mapping[str, Any]
 
 
 def because(why_not: str | None, *, has_some: object) -> list[str]:
-    """The line below what was done, `has_some` if anything, that says why no more; none without."""
+    """A line with the reason for no work, or no more if `has_some` was done; empty without one."""
     return [] if why_not is None else [f"  {'no more ' if has_some else ''}because {why_not}"]
 
 
 class OfferedKind(MaintenanceKind[T]):
-    """A kind that people can run by a command, too, under the name `choice`.
+    """A kind that a command can also run, under the name `choice`.
 
-    Kinds that share a name run in turn, and the first tells of all. `explicit_only`: not unless
-    they name it. A `rule`, by its key, may have it off.
+    Kinds that share a `choice` run in turn, and the first reports all results. `explicit_only`:
+    runs only if the command names it. `rule` is the key of the rule that can disable it.
     """
 
     choice: ClassVar[str]
@@ -294,38 +292,39 @@ class OfferedKind(MaintenanceKind[T]):
     rule: ClassVar[str | None] = None
 
     def not_configured(self, table: TableValues) -> str | None:
-        """Why the table's options do not ask for it; None: they do, or it is always done."""
+        """Why the table's options do not request this kind, or None if it runs."""
         return None
 
     @abstractmethod
     def preview(self, table: OpenedTable) -> Done[T]:
-        """What all rounds together would do to what options ask for; changes nothing.
+        """The changes that all rounds together would make. Changes nothing itself.
 
-        Raises what `run` raises before it changes anything.
+        Raises what `run` raises before its first change.
         """
 
     def has_more(self, result: T) -> bool:
-        """Whether a round left something to do, at once: what it returned may have a `more`."""
+        """Whether a round left work for the next one: its result may have an attribute `more`."""
         return bool(getattr(result, "more", False))
 
     @abstractmethod
     def told(self, shown: ShownTable, done: Done[T], *others: Done[Any]) -> Told:
-        """Say what it came to; `others` are those of the kinds that share its name."""
+        """The output for all rounds; `others` are the results of kinds with the same `choice`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuledKind(OfferedKind[T]):
-    """A kind that a rule may have off, by its key `rule`; due every `interval_ms` at most.
+    """A kind that the rule `rule` can disable; due every `interval_ms` at most.
 
-    Unless it `always_runs` a table's options have to ask for it, which may say how often;
-    `unasked` says that they do not. `after_plans`: due only after a plan. `is_free`: also while our
-    newest snapshot may be replaced. `at_any_time`: also outside of the windows of expiry. What
-    deletes files waits while copies of metadata are younger than `grace_ms`; 0: for none.
+    Unless it `always_runs`, the table's options must request it. They may set the interval.
+    `not_requested` is the message if they do not. `after_plans`: due only after a plan. `is_free`:
+    due also while our newest snapshot may be replaced. `at_any_time`: due also outside of the
+    windows of expiry. Deletions wait while copies of metadata are younger than `grace_ms`; with 0
+    they never wait.
     """
 
     rule: ClassVar[str]
     always_runs: ClassVar[bool] = False
-    unasked: ClassVar[str | None] = None
+    not_requested: ClassVar[str | None] = None
     after_plans: ClassVar[bool] = False
     is_free: ClassVar[bool] = False
     at_any_time: ClassVar[bool] = False
@@ -334,8 +333,8 @@ class RuledKind(OfferedKind[T]):
     grace_ms: int = 0
 
     def not_configured(self, table: TableValues) -> str | None:
-        is_asked = self.always_runs or self.name in table.options.maintenance.requested
-        return None if is_asked else self.unasked
+        is_requested = self.always_runs or self.name in table.options.maintenance.requested
+        return None if is_requested else self.not_requested
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime

@@ -1,15 +1,13 @@
 """Automatic tags: creation and retention.
 
-A tag's file is created exclusively: of several that make the same tag one does, and a tag that is
-there is left alone. Java looks first and overwrites (utils/TagManager.java). Once the tag is there
-its snapshot must still be, or else somebody's expiry may have taken its files before: the tag is
-taken back.
+A tag's file is created exclusively: one of several concurrent writers of a tag succeeds, and an
+existing tag is kept. Java checks first and overwrites (utils/TagManager.java). The snapshot must
+still exist once the tag does. If it does not, an expiry may have deleted its files before, and the
+tag is withdrawn.
 
-Pure.
-
-As tag/TagAutoCreation.java: the first snapshot whose time is `delay_ms` or more past the end of the
-period after that of the last tag gets the tag of the last period that has ended by then; the first
-snapshot of all gets one at once.
+As tag/TagAutoCreation.java: a tag is due at the first snapshot whose time is `delay_ms` or more
+after the end of the period that follows the last tag's. It is named by the last period that has
+ended at that time. The table's first snapshot gets a tag at once.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from compactord.maintenance.tags import (
     ExpiredTags,
     delete_tags,
     expired_counts,
-    expired_told,
+    expired_report,
     joined,
     preview_tags,
     success_path,
@@ -68,18 +66,16 @@ from compactord.text import count_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTag:
-    """A tag that is due."""
-
     name: str
     snapshot: Snapshot
 
 
 @dataclass(slots=True, kw_only=True)
 class TagProgress:
-    """How far the creation of a table's tags is, by `options`; None: nothing is known.
+    """Progress of tag creation under `options`, which are None at first.
 
-    `next_ms`: the period after that of the last tag, by its local time; None: there was no tag.
-    `next_id`: the first snapshot that has not been looked at. `tagged`: snapshots with such tags.
+    `next_ms`: local start of the period after the last tag, or None without a tag. `next_id`: the
+    first unchecked snapshot. `tagged`: snapshots with automatic tags.
     """
 
     options: TagCreationOptions | None = None
@@ -88,12 +84,11 @@ class TagProgress:
     tagged: set[int] = field(default_factory=set)
 
     def reset(self) -> None:
-        """Forget all."""
         self.options, self.next_ms, self.next_id = None, None, 0
         self.tagged.clear()
 
-    def take_in(self, options: TagCreationOptions, tags: Mapping[str, Snapshot]) -> None:
-        """Go on after the last of these tags, unless that is a step back."""
+    def advance(self, options: TagCreationOptions, tags: Mapping[str, Snapshot]) -> None:
+        """Continue after the last of these tags; never moves back."""
         made = options.period.times(tags)
         self.options, self.tagged = options, {tags[name].id for name in made}
         if made:
@@ -111,7 +106,7 @@ def may_be_due(
     now_ms: int,
     zone: tzinfo,
 ) -> bool:
-    """Whether a tag may be due by the newest snapshot: times of snapshots rise."""
+    """Whether a tag may be due by the newest snapshot: times of snapshots rise. Pure."""
     moment_ms = newest.watermark if options.by_watermark else min(newest.time_ms, now_ms)
     time_ms = _local_ms(moment_ms, options, zone)
     return newest.id >= progress.next_id and (
@@ -127,10 +122,10 @@ def new_tags(
     now_ms: int,
     zone: tzinfo,
 ) -> Iterator[NewTag]:
-    """The tags that are due, the oldest first, of snapshots in the order of their ids.
+    """The tags that are due, the oldest first. `snapshots` are in the order of their ids.
 
-    `progress` moves on as the next one is asked for. A snapshot from after `now_ms` waits: the
-    clock of its writer is ahead, or ours is behind. `zone` is the machine's.
+    Reading the next tag advances `progress`; otherwise pure. A snapshot later than `now_ms` waits:
+    its writer's clock is ahead, or ours is behind. `zone` is the machine's.
     """
     has_waiting = False
     for snapshot in snapshots:
@@ -153,7 +148,7 @@ def new_tags(
 
 
 def surplus_tags(tags: Mapping[str, Snapshot], options: TagCreationOptions) -> Sequence[str]:
-    """Of all tags those that were made by themselves and are too many, the oldest first."""
+    """The automatic tags in excess of `retained_max`, the oldest first. Pure."""
     if options.retained_max is None:
         return ()
     made = sorted(options.period.times(tags), key=lambda name: (tags[name].id, name))
@@ -167,9 +162,9 @@ def _is_due(time_ms: int, progress: TagProgress, options: TagCreationOptions) ->
 
 
 def _local_ms(moment_ms: int | None, options: TagCreationOptions, zone: tzinfo) -> int | None:
-    """The local time at a moment; None: there is none, or not in a calendar.
+    """The local time at a moment, or None if it is None or outside of the calendar.
 
-    An input that ends may set the greatest of all watermarks.
+    An input that ends may set the greatest possible watermark.
     """
     if moment_ms is None or not has_name(moment_ms):
         return None
@@ -181,9 +176,9 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTags:
-    """What one round made: snapshots by the names of their tags. `surplus` had to go for them.
+    """Tags created in one round, with their snapshots, and the `surplus` tags deleted for them.
 
-    `why_not`: nothing (more) was made for this reason.
+    `why_not`: the reason why no tag, or no further tag, was created.
     """
 
     tags: Mapping[str, int] = field(default_factory=dict)
@@ -193,18 +188,18 @@ class CreatedTags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagsDue:
-    """What a round would do. `surplus`: tags that are there and too many then."""
+    """Tags that a round would create. `surplus`: existing tags that it would then delete."""
 
     tags: Sequence[NewTag] = ()
     surplus: Sequence[DueTag] = ()
 
 
-class _TagTakenBack(Exception):
-    """The snapshot is gone or was replaced; the text says so."""
+class _TagWithdrawn(Exception):
+    """The snapshot was deleted or replaced. The text is a message for operators."""
 
 
 def tags_due(table: TableValues, progress: TagProgress, *, now_ms: int, zone: tzinfo) -> TagsDue:
-    """What `create_tags` would do; changes nothing but `progress`. Raises what reading raises."""
+    """Tags to create and to delete; changes only `progress`. Raises what reading raises."""
     options = table.options.maintenance.tag_creation
     if options is None:
         return TagsDue()
@@ -220,13 +215,13 @@ def create_tags(
     zone: tzinfo,
     copies: CopyWatch = NO_WATCH,
 ) -> CreatedTags:
-    """Make the tags that are due; temporary files are named by `owner`, `zone` is the machine's.
+    """Create the tags that are due. `owner` names temporary files, `zone` is the machine's.
 
-    `copies` tells whether the table may be being restored, which keeps surplus tags.
+    Surplus tags are kept while `copies` shows that the table may be under restore.
 
-    Raises what reading raises, `FormatError` for a tag that cannot be understood (nothing has been
-    made then), `StorageError` if a file cannot be written, and what `delete_tags` raises: the next
-    round continues there. What was made is logged in any case.
+    Raises what reading raises, and `FormatError` for a tag that cannot be parsed, before it creates
+    a tag. Raises `StorageError` if a file cannot be written, and what `delete_tags` raises: the
+    next round continues there. Logs the created tags in any case.
     """
     options = table.options.maintenance.tag_creation
     if options is None:
@@ -236,7 +231,7 @@ def create_tags(
 
 
 class _Creation:
-    """The creation of a table's tags at one moment."""
+    """Creates a table's tags at one moment."""
 
     def __init__(
         self,
@@ -253,7 +248,7 @@ class _Creation:
         self._tags: dict[str, Snapshot] = {}
 
     def preview(self) -> TagsDue:
-        newest = self._begun()
+        newest = self._start()
         if newest is None:
             return TagsDue()
         new = tuple(each for each in self._due(newest) if each.name not in self._tags)
@@ -261,7 +256,7 @@ class _Creation:
         return TagsDue(tags=new, surplus=tuple(self._surplus()) if new else ())
 
     def create(self, owner: Owner, copies: CopyWatch) -> CreatedTags:
-        newest = self._begun()
+        newest = self._start()
         if newest is None:
             return CreatedTags()
         self._complete_last()
@@ -274,20 +269,20 @@ class _Creation:
                 if self._make(new, owner):
                     made[new.name] = new.snapshot.id
                     self._write_success(new.name)
-        except _TagTakenBack as gone:
-            why_not = str(gone)
+        except _TagWithdrawn as withdrawn:
+            why_not = str(withdrawn)
         finally:
             if made:
                 _log.info("tags_created", tags=list(made), snapshot_ids=list(made.values()))
-        surplus = self._deleted_surplus(copies) if made else ExpiredTags()
+        surplus = self._delete_surplus(copies) if made else ExpiredTags()
         return CreatedTags(tags=made, surplus=surplus, why_not=why_not)
 
-    def _deleted_surplus(self, copies: CopyWatch) -> ExpiredTags:
+    def _delete_surplus(self, copies: CopyWatch) -> ExpiredTags:
         self._tags = dict(read_tags(self._storage, self._root))
         return delete_tags(self._table, self._surplus(), self._now_ms, copies)
 
-    def _begun(self) -> Snapshot | None:
-        """The newest snapshot; None: no tag is due, which most rounds know by that alone."""
+    def _start(self) -> Snapshot | None:
+        """The newest snapshot, or None if no tag is due; most rounds read only this snapshot."""
         newest_id = latest_snapshot_id(self._storage, self._root)
         if newest_id is None:
             return None
@@ -296,12 +291,12 @@ class _Creation:
         if newest is None:
             return None
         if progress.options != self._options or progress.next_id > newest.id + 1:
-            # Other options hold, or snapshots were rolled back.
+            # Options have changed, or snapshots were rolled back.
             progress.reset()
         elif not self._may_be_due(newest):
             return None
         self._tags = dict(read_tags(self._storage, self._root))
-        progress.take_in(self._options, self._tags)
+        progress.advance(self._options, self._tags)
         return newest
 
     def _may_be_due(self, newest: Snapshot) -> bool:
@@ -310,7 +305,7 @@ class _Creation:
         )
 
     def _due(self, newest: Snapshot) -> Iterator[NewTag]:
-        """The tags that are due, of which some may be there."""
+        """The tags that are due. Some may exist already."""
         if not self._may_be_due(newest):
             return
         first = self._progress.next_id
@@ -325,7 +320,7 @@ class _Creation:
         )
 
     def _make(self, new: NewTag, owner: Owner) -> bool:
-        """Whether the tag was made, by this call; raises `_TagTakenBack`."""
+        """Whether this call created the tag. Raises `_TagWithdrawn`."""
         path, data = paths.tag_path(self._root, new.name), self._content(new)
         temporary = paths.join(
             paths.tag_folder(self._root), f".tag-{new.name}.{owner.unique_name()}.tmp"
@@ -338,26 +333,26 @@ class _Creation:
             creation = Creation.CREATED
         if creation is Creation.EXISTS:
             return False
-        stands = False
+        is_valid = False
         try:
-            stands = still_stands(self._storage, self._root, new.snapshot)
+            is_valid = still_stands(self._storage, self._root, new.snapshot)
         finally:
-            if not stands:
+            if not is_valid:
                 self._storage.delete(path)
-        if not stands:
-            raise _TagTakenBack(_gone(new))
+        if not is_valid:
+            raise _withdrawn(new)
         return True
 
     def _content(self, new: NewTag) -> bytes:
-        """The snapshot's file as it is, with the tag's times if it is retained for some time."""
+        """Bytes of the snapshot's file, with the tag's times if its retention is limited."""
         path = paths.snapshot_path(self._root, new.snapshot.id)
         try:
             data = self._storage.read(path)
         except ObjectNotFound:
             require_absent(self._storage, path)
-            raise _TagTakenBack(_gone(new)) from None
+            raise _withdrawn(new) from None
         if parse_snapshot(data, path).identity != new.snapshot.identity:
-            raise _TagTakenBack(_gone(new))
+            raise _withdrawn(new)
         retained_ms = self._options.retained_ms
         if retained_ms is None:
             return data
@@ -367,7 +362,7 @@ class _Creation:
         return json.dumps(content, indent=2, ensure_ascii=False).encode()
 
     def _complete_last(self) -> None:
-        """Say of the last tag that it was made, should whoever made it have been interrupted."""
+        """Write the last tag's success file if a crash prevented it."""
         made = self._options.period.times(self._tags)
         if made:
             self._write_success(max(made, key=lambda name: made[name]))
@@ -385,7 +380,7 @@ class _Creation:
             self._storage.overwrite(path, data)
 
     def _surplus(self) -> Iterator[DueTag]:
-        """Of `self._tags` those that are there and too many."""
+        """The surplus tags of `self._tags` that still exist."""
         for name in surplus_tags(self._tags, self._options):
             path = paths.tag_path(self._root, name)
             status = self._storage.status(path)
@@ -394,12 +389,13 @@ class _Creation:
                 yield DueTag(name=name, path=path, snapshot=snapshot, changed_ms=status.changed_ms)
 
 
-def _gone(new: NewTag) -> str:
-    return f"snapshot {new.snapshot.id} is gone or was replaced before it had tag {new.name}"
+def _withdrawn(new: NewTag) -> _TagWithdrawn:
+    why = f"snapshot {new.snapshot.id} was deleted or replaced before tag {new.name} was complete"
+    return _TagWithdrawn(why)
 
 
 def _array(local: int) -> list[int]:
-    """A local time as Java writes it, which leaves out what is 0 at the end."""
+    """A local time as Java writes it, without zeros at the end."""
     moment = datetime.fromtimestamp(local // 1000, timezone.utc)
     found = [*moment.timetuple()[:6], local % 1000 * 1_000_000]
     while len(found) > 5 and not found[-1]:
@@ -416,7 +412,7 @@ class CreateTags(RuledKind[CreatedTags]):
     rule = "create_tags"
     is_short = True
     at_any_time = True
-    counters = (("new_tags", "Tags that were created."),)
+    counters = (("new_tags", "Tags created."),)
 
     def is_due(
         self, table: DueTable, record: MaintenanceRecord, now_ms: int, wall: WallTime
@@ -462,7 +458,7 @@ class CreateTags(RuledKind[CreatedTags]):
         return Round(counts=counts, has_failed=result.why_not is not None)
 
     def told(self, shown: ShownTable, done: Done[CreatedTags], *others: Done[Any]) -> Told:
-        """`others` is that of `ExpireTags`: surplus tags are told of with those that expired."""
+        """`others` has the result of `ExpireTags`: surplus and expired tags share one line."""
         (created,) = done.rounds or [CreatedTags(why_not=done.why_not)]
         options = None if shown.table is None else shown.table.options.maintenance
         if options is not None and options.tag_creation is None:
@@ -477,12 +473,12 @@ class CreateTags(RuledKind[CreatedTags]):
             lines += because(created.why_not, has_some=False)
         expired, surplus = [created.surplus], frozenset(created.surplus.tags)
         for other in others:
-            # In a dry run some may have to go for both reasons.
+            # In a dry run a tag may be both surplus and expired.
             expired += [each for each in other.rounds if surplus.isdisjoint(each.tags)]
         why_not = next((other.why_not for other in others if other.why_not is not None), None)
-        told = expired_told(shown, joined(expired, why_not))
-        found = {"created": dict(created.tags), "created_why_not": created.why_not, **told.found}
+        deleted = expired_report(shown, joined(expired, why_not))
+        found = {"created": dict(created.tags), "created_why_not": created.why_not, **deleted.found}
         if shown.is_dry and shown.table is not None:
             files = (path for each in (done, *others) for path in each.files or ())
             found["files"] = [*dict.fromkeys(files)]
-        return Told(lines=[*lines, *told.lines], found=found)
+        return Told(lines=[*lines, *deleted.lines], found=found)

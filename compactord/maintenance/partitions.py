@@ -1,14 +1,14 @@
 """Partition expiry: removes partitions in OVERWRITE snapshots, and their catalog entries.
 
-A partition expires once more than `partition.expiration-time` has passed since the time that its
-values stand for, or, by the strategy `update-time`, since its newest file was made; by local time.
-Its values are read as Java's internal objects print them: a DATE is a number of days, which stands
-for no time. As operation/NormalPartitionExpire.java and partition/Partition*ExpireStrategy.java,
-which take the times of deleted files for the newest, too, while manifests still name them.
+A partition expires once more than `partition.expiration-time` has passed since the time encoded in
+its values. The strategy `update-time` counts from the creation of its newest file. Both compare
+local time. Values are read in the text form of Java's internal objects: a DATE is a number of days,
+which encodes no time. As operation/NormalPartitionExpire.java and
+partition/Partition*ExpireStrategy.java, which also count deleted files that manifests still name.
 
-They go before the files, as in Java (hive/HiveCatalog.java, `dropPartitions`): where a round is cut
-short in between, the next one finds the partition by its files, and goes on. So do the entries that
-say that a partition is done, which Java drops last, and leaves for ever if it is cut short.
+Catalog entries are dropped before the files, as in Java (hive/HiveCatalog.java, `dropPartitions`):
+after an interruption in between, the next round finds the partition by its files and continues.
+Done entries are dropped then as well. Java drops them last: an interruption leaves them forever.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ def has_entries(table: TableValues) -> bool:
 
 
 class ExpiringEntries:
-    """Those of the partitions that are to go with one snapshot."""
+    """Catalog entries of the partitions that one snapshot removes."""
 
     def __init__(self) -> None:
         self._dropped: dict[bytes, PartitionSpec] = {}
         self._entries: PartitionEntries | None = None
 
     def drop(self, table: TableValues, partitions: Collection[bytes]) -> None:
-        """Drop those of partitions that no other branch of the table has, once each.
+        """Drop the entries of partitions that exist in no other branch, once each.
 
-        Raises what reading the branches raises, before any is dropped, and what the catalog does.
+        Raises what reading the branches raises, before the first drop, and errors of the catalog.
         """
         new = [each for each in partitions if each not in self._dropped]
         if table.entries is None or not has_entries(table) or not new:
             return
-        elsewhere = frozenset[bytes]().union(*_of_other_branches(table))
-        specs = {each: table.partition_spec(each) for each in new if each not in elsewhere}
+        kept = frozenset[bytes]().union(*_partitions_of_other_branches(table))
+        specs = {each: table.partition_spec(each) for each in new if each not in kept}
         self._entries = table.entries
         self._entries.drop([*map(done_spec, specs.values()), *specs.values()])
         self._dropped |= specs
@@ -81,30 +81,29 @@ class ExpiringEntries:
         if folders:
             _log.info("partition_entries_dropped", partitions=folders)
 
-    def restore(self, gone: Collection[bytes]) -> None:
-        """Add those of partitions that have not `gone` after all. Raises what the catalog does."""
-        kept = [spec for each, spec in self._dropped.items() if each not in gone]
+    def restore(self, removed: Collection[bytes]) -> None:
+        """Add dropped entries again unless `removed`. Raises errors of the catalog."""
+        kept = [spec for each, spec in self._dropped.items() if each not in removed]
         if kept and self._entries is not None:
             self._entries.add(kept)
 
 
-def _of_other_branches(table: TableValues) -> Iterator[frozenset[bytes]]:
-    """The partitions of each."""
+def _partitions_of_other_branches(table: TableValues) -> Iterator[frozenset[bytes]]:
     for branch in (paths.MAIN_BRANCH, *branch_names(table.storage, table.ref.location)):
         if branch != table.ref.branch:
             state = load_newest(table.storage, replace(table.ref, branch=branch)).state
             yield frozenset(bucket.partition for bucket in state.files.bucket_ids())
 
 
-# Of partitions that stand for no time, in a warning.
+# Partitions listed in a warning about unknown times.
 _NAMED = 10
 
 
 class DuePartitions(NamedTuple):
-    """Those that expire, in the order in which they do, and as texts those that never will.
+    """Partitions that expire, in order, and the texts of partitions whose time is unknown.
 
-    The time of the latter is not known: a value that is null or no time, a row that cannot be read,
-    a file that does not say when it was made.
+    The latter never expire. Reasons: a value is null or encodes no time, the row cannot be read, or
+    a file has no creation time.
     """
 
     due: tuple[bytes, ...]
@@ -113,9 +112,10 @@ class DuePartitions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredPartitions:
-    """What one round removed; `partitions` as folders are named.
+    """Partitions removed in one round, by the names of their folders.
 
-    `left`: so many expire with the next one. `why_not`: nothing (more) went for this reason.
+    `left` counts the expired partitions left for the next round. `why_not`: the reason why no
+    partition, or no further one, was removed.
     """
 
     partitions: Sequence[str] = ()
@@ -133,9 +133,9 @@ def due_partitions(
     zone: tzinfo,
     among: Collection[bytes] | None = None,
 ) -> DuePartitions:
-    """The partitions of `state` that expire at `now_ms`, of all or of some. Pure.
+    """The partitions of `state`, or `among` some of them, that expire at `now_ms`. Pure.
 
-    `zone` is that of the writers. Postponed files are no reason to expire a partition.
+    `zone` is the writers' time zone. A partition with only postponed files does not expire.
     """
     options = table.options.maintenance
     expiry = options.expire_partitions
@@ -146,11 +146,11 @@ def due_partitions(
     found = found if among is None else found.intersection(among)
     end_ms = local_ms(now_ms, zone) - expiry.time_ms
     if expiry.by_update:
-        # Both are moments to Java, which differ from readings of clocks when these are changed.
+        # Java compares moments. Local times differ from them when clocks change.
         end_ms = epoch_ms(end_ms, zone)
         known = _updated_ms(state.files, found, zone, end_ms)
     else:
-        known = {partition: _stands_for_ms(table, partition, expiry) for partition in found}
+        known = {partition: _encoded_ms(table, partition, expiry) for partition in found}
     due: list[tuple[bytes, bytes]] = []
     unknown: list[str] = []
     for partition, time_ms in known.items():
@@ -172,15 +172,15 @@ def expire_partitions(
     goes_on: Callable[[], bool] = lambda: True,
     why_wait: Callable[[], str | None] = lambda: None,
 ) -> ExpiredPartitions:
-    """Remove what `due_partitions` finds: so many at most, and so many at once, as options say.
+    """Remove the partitions of `due_partitions`, within the limits in the table's options.
 
-    `drop` removes those of the newest state that still expire at `now_ms`: one that has got rows
-    meanwhile does not by `update-time`. By its values it does, and these rows go, as in Java.
-    Once nothing `goes_on`, no more are removed, and none where something has to wait (`why_wait`).
-    Entries in the catalog go first.
+    `drop` removes the partitions of the newest state that still expire at `now_ms`. A partition
+    with new rows stays by `update-time`; by its values it expires with these rows, as in Java. The
+    round stops once `goes_on` returns False, and removes no partition if `why_wait` returns a
+    reason. Entries in the catalog are dropped first.
 
-    Raises what `drop` and the catalog raise; the next round continues. What has gone is logged in
-    any case.
+    Raises what `drop` and the catalog raise; the next round continues. Logs the removed partitions
+    in any case.
     """
     expiry = table.options.maintenance.expire_partitions
     why_not = table.options.maintenance.why_none_expires(table.entries)
@@ -204,7 +204,7 @@ def expire_partitions(
             among: Collection[bytes] = batch,
             entries: ExpiringEntries = entries,
         ) -> Collection[bytes]:
-            # It may have waited for what was published last.
+            # The process may have started to stop while this call waited for the table's job.
             if not goes_on():
                 return ()
             found = due_partitions(newest, state, now_ms=now_ms, zone=zone, among=among).due
@@ -212,22 +212,22 @@ def expire_partitions(
             return found
 
         outcome = drop(still_due)
-        gone = frozenset[bytes]()
+        removed = frozenset[bytes]()
         if isinstance(outcome, Committed):
-            gone = frozenset(change.bucket.partition for change in outcome.published)
+            removed = frozenset(change.bucket.partition for change in outcome.published)
             done = _with(done, table, outcome)
-        entries.restore(gone)
+        entries.restore(removed)
         if isinstance(outcome, Replaced):
             return replace(done, why_not=outcome.why)
     return done
 
 
 def _with(done: ExpiredPartitions, table: TableValues, outcome: Committed) -> ExpiredPartitions:
-    """Log what a snapshot removed, and add it."""
+    """Log what a snapshot removed, and add it to the result."""
     partitions = {change.bucket.partition for change in outcome.published}
     folders = sorted(table.partition_path(each) for each in partitions)
-    gone = [file for change in outcome.published for file in change.before]
-    files, rows = len(gone), sum(file.row_count for file in gone)
+    removed = [file for change in outcome.published for file in change.before]
+    files, rows = len(removed), sum(file.row_count for file in removed)
     _log.info(
         "partitions_expired",
         snapshot_id=outcome.snapshot_id,
@@ -243,14 +243,12 @@ def _with(done: ExpiredPartitions, table: TableValues, outcome: Committed) -> Ex
     )
 
 
-def _stands_for_ms(
-    table: TableValues, partition: bytes, expiry: PartitionExpiryOptions
-) -> int | None:
-    """The local time of its values; None: they stand for none."""
+def _encoded_ms(table: TableValues, partition: bytes, expiry: PartitionExpiryOptions) -> int | None:
+    """Local time encoded in the partition values, or None."""
     texts = _texts(table, partition)
     if texts is None:
         return None
-    # Java asks for the text of each column if there is a pattern, else of the first alone.
+    # Java reads the text of each column if a pattern is set, otherwise only of the first one.
     needed = texts if expiry.pattern is not None else texts[:1]
     spec = dict(zip(table.schema.partition_keys, needed, strict=False))
     known = {name: text for name, text in spec.items() if text is not None}
@@ -262,7 +260,7 @@ def _stands_for_ms(
 def _updated_ms(
     files: LiveFiles, partitions: Collection[bytes], zone: tzinfo, end_ms: int
 ) -> dict[bytes, int | None]:
-    """When each was changed last, as a moment; None: a file does not say, and others are old."""
+    """Moment of each last change, or None if a file has no time and all other files are old."""
     newest = newest_files(files, waits=False)
     found: dict[bytes, int | None] = {}
     for partition in partitions:
@@ -278,7 +276,7 @@ def _updated_ms(
 
 
 def _order(table: TableValues, partition: bytes) -> bytes | None:
-    """Sorts as Java sorts the joined texts; None: one of them is not known."""
+    """Sort key in the order in which Java sorts the joined texts, or None if one is unknown."""
     texts = _texts(table, partition)
     if texts is None:
         return None
@@ -287,7 +285,7 @@ def _order(table: TableValues, partition: bytes) -> bytes | None:
 
 
 def _texts(table: TableValues, partition: bytes) -> list[str | None] | None:
-    """None for a row that cannot be read, or has a value that has no text."""
+    """Texts of the values, or None if the row cannot be read or a value has no text."""
     fields = table.schema.partition_fields
     try:
         values = decode_row(partition, [field.type for field in fields])
@@ -298,17 +296,17 @@ def _texts(table: TableValues, partition: bytes) -> list[str | None] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpirePartitions(RuledKind[ExpiredPartitions]):
-    """Due as often as the table's options say, in the windows of expiry, where they ask for it.
-
-    At most every `interval_ms`.
-    """
+    """Due in windows of expiry, at the longer of `interval_ms` and the interval in options."""
 
     name = choice = "partitions"
     rule = "expire_partitions"
-    unasked = f"{EXPIRATION_TIME} is not set for partitions of the table"
+    not_requested = f"{EXPIRATION_TIME} is not set for partitions of the table"
     counters = (
-        ("expired_partitions", "Partitions that expired."),
-        ("expired_partition_files", "Data files of expired partitions, which snapshots expire."),
+        ("expired_partitions", "Expired partitions removed."),
+        (
+            "expired_partition_files",
+            "Data files of expired partitions; snapshot expiry deletes them.",
+        ),
     )
 
     def not_configured(self, table: TableValues) -> str | None:
@@ -318,7 +316,7 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
     def preview(self, table: OpenedTable) -> Done[ExpiredPartitions]:
         values, state = table.table, table.newest_state()
         expiry = values.options.maintenance.expire_partitions
-        assert expiry is not None, "asked before"
+        assert expiry is not None, "checked by the caller"
         now_ms, zone = table.clock.now_ms(), table.clock.time_zone
         found = due_partitions(values, state, now_ms=now_ms, zone=zone).due
         if found and (why_not := self._why_wait(table)) is not None:

@@ -1,14 +1,14 @@
 """Tag expiry: deletes expired tags and the files that only they need.
 
-A tag expires once more time than it is to be retained for (`tagTimeRetained` in its file) has
-passed since it was made, by the writers' wall clock. As tag/TagTimeExpire.java.
+A tag expires once its age exceeds the retention in its file (`tagTimeRetained`), by the writers'
+wall clock. As tag/TagTimeExpire.java.
 
-What goes is decided before the first deletion: the tag's files that no snapshot, other tag,
-long-lived changelog or branch has. Then the tag's file goes, so that nobody can take its snapshot
-up again, and the rest only if nobody had done so before. What an interruption leaves is
-named by nothing, so a sweep finds it.
-Agrees with utils/TagManager.java (deleteTag) and operation/TagDeletion.java, which ask the
-neighbours of the tag alone.
+The plan precedes the first deletion: it has the tag's files that no snapshot, other tag, long-lived
+changelog or branch references. The tag's file is deleted first, so that no reader or writer can
+start from its snapshot. The other files are deleted only if none did so before. Files left by an
+interruption have no references, so a sweep finds them.
+Agrees with utils/TagManager.java (deleteTag) and operation/TagDeletion.java, which compare only
+with the neighbours of the tag.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from compactord.text import count_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTag:
-    """A tag that is to go: its snapshot, and when its file changed last."""
+    """A tag to delete: its snapshot, and when its file changed last."""
 
     name: str
     path: str
@@ -73,17 +73,17 @@ class DueTag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagPlan:
-    """The files that go with a tag, in this order."""
+    """The files to delete with a tag, in this order."""
 
     data_files: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
 
 
 class TagDeletion:
-    """One tag: what goes with it is decided as this is made; `delete` deletes it.
+    """Plans the deletion of one tag when constructed; `delete` executes the plan.
 
-    Raises what reading raises, `UnsupportedTable` for files outside of the table, and
-    `TableChanged` where snapshots may be missing: nothing is deleted then.
+    The constructor raises what reading raises, `UnsupportedTable` for files outside of the table,
+    and `TableChanged` if snapshots may be missing.
     """
 
     def __init__(self, table: TableValues, tag: DueTag, now_ms: int) -> None:
@@ -91,7 +91,7 @@ class TagDeletion:
         self._storage, self._root = table.storage, table.ref.root
         self._own = own_files(table)
         hint = hinted_snapshot_id(self._storage, self._root)
-        # One that is made anew under the tag's name counts.
+        # A new tag with the same name also keeps files.
         own = (tag.path.rpartition("/")[2], tag.changed_ms)
         self._keepers = Keepers(self._storage, table.ref, own)
         snapshots = Snapshots(self._storage, self._root)
@@ -99,7 +99,7 @@ class TagDeletion:
         trouble = trouble or main_trouble(self._storage, table.ref, now_ms)
         newest = snapshots.get(snapshots.ids[-1]) if snapshots.ids else None
         if trouble is not None or newest is None:
-            raise TableChanged(trouble or "its newest snapshot is gone")
+            raise TableChanged(trouble or "its newest snapshot is missing")
         self._first_id, self._newest = snapshots.ids[0], newest
         tags = {n: s for n, s in read_tags(self._storage, self._root).items() if n != tag.name}
         self.plan = self._planned([*snapshots.within(0), *tags.values()])
@@ -107,15 +107,15 @@ class TagDeletion:
     def delete(self, counts: Counter[str]) -> None:
         """Delete the tag and its files; `counts` (by fields of `TagPlan`) are right in any case.
 
-        Raises `TableChanged` if the table has changed: what is left is named by nothing, or the tag
-        is still there. Raises `StorageError` if a deletion fails.
+        Raises `TableChanged` if the table has changed: either the tag still exists, or the files
+        that are left have no references. Raises `StorageError` if a deletion fails.
         """
         self._check()
         status = self._storage.status(self._tag.path)
         if status is None or status.changed_ms != self._tag.changed_ms:
             raise TableChanged(f"tag {self._tag.name} was changed meanwhile")
         if self._table.options.maintenance.tags_succeed:
-            # Nobody would look for it without the tag.
+            # Delete it first: no program looks for it without the tag.
             self._own.delete(success_path(self._root, self._tag.name))
         self._own.delete(self._tag.path)
         counts["tags"] += 1
@@ -129,16 +129,16 @@ class TagDeletion:
         delete_checked(*files, what, unneeded, counts, self._check)
 
     def _check(self) -> None:
-        """Whether nothing has come that may need files of the tag's snapshot."""
+        """Raises `TableChanged` if a new user may need files of the tag's snapshot."""
         ids = snapshot_ids(self._storage, self._root)
         if not ids or ids[0] < self._first_id:
             raise TableChanged("snapshots were rolled back meanwhile")
         if not still_stands(self._storage, self._root, self._newest):
-            raise TableChanged(f"snapshot {self._newest.id} is gone or was replaced meanwhile")
+            raise TableChanged(f"snapshot {self._newest.id} was deleted or replaced meanwhile")
         for id_ in (id_ for id_ in ids if id_ > self._newest.id):
-            # Only these add files again; others add new files.
+            # Only OVERWRITE snapshots may add old files again.
             if read_snapshot(self._storage, self._root, id_).commit_kind is CommitKind.OVERWRITE:
-                why = f"snapshot {id_} was made meanwhile, which may add old files again"
+                why = f"the new snapshot {id_} may add old files again"
                 raise TableChanged(why)
         self._keepers.check()
 
@@ -174,18 +174,18 @@ class TagDeletion:
         return TagPlan(data_files=plan.data_files, metadata=metadata)
 
     def _changelogs(self) -> Iterator[Snapshot]:
-        """The long-lived ones of the branch that readers take changes from.
+        """The branch's long-lived changelogs from which readers read changes.
 
-        With a changelog producer they pass over a snapshot that has no changelog of its own, as
-        table/source/snapshot/ChangelogFollowUpScanner.java, but may be told what an overwrite
-        removed. The schema of the snapshot counts: the table may have got a producer since.
+        With a changelog producer, readers skip snapshots without a changelog of their own
+        (table/source/snapshot/ChangelogFollowUpScanner.java), but may read what an overwrite
+        removed. The schema of the snapshot decides: the producer may have been set later.
         """
         schemas = SchemaHistory(self._storage, self._root, self._table.schema)
         for changelog in read_changelogs(self._storage, self._root):
             options = parse_options(schemas.schema(changelog.schema_id))
-            is_told = changelog.changelog_manifest_list is not None
-            is_told = is_told or changelog.commit_kind is CommitKind.OVERWRITE
-            if is_told or options.changelog_producer is ChangelogProducer.NONE:
+            is_read = changelog.changelog_manifest_list is not None
+            is_read = is_read or changelog.commit_kind is CommitKind.OVERWRITE
+            if is_read or options.changelog_producer is ChangelogProducer.NONE:
                 yield changelog
 
 
@@ -200,7 +200,7 @@ def _live_files(reader: MetadataReader, snapshot: Snapshot) -> dict[FileKey, Fil
 
 
 def success_path(root: str, name: str) -> str:
-    """Where a table with `tag.create-success-file` says that a tag was made."""
+    """Path of a tag's success file (option `tag.create-success-file`)."""
     return paths.join(paths.tag_folder(root), "tag-success-file", f"{name}_SUCCESS")
 
 
@@ -209,9 +209,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredTags:
-    """What one round deleted; counts are of files. `why_not`: nothing (more) went for this reason.
+    """Tags deleted in one round; counts are of files.
 
-    `metadata` are manifests, lists, index files and statistics.
+    `metadata` counts manifests, lists, index files and statistics. `why_not`: the reason why no
+    tag, or no further tag, was deleted.
     """
 
     tags: Sequence[str] = ()
@@ -221,9 +222,9 @@ class ExpiredTags:
 
 
 def due_tags(table: TableValues, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...]:
-    """The tags of the branch that expire now, the oldest snapshot's first.
+    """The tags of the branch that expire now, in the order of their snapshots.
 
-    Raises what reading raises, and `FormatError` for one that cannot be understood.
+    Raises what reading raises, and `FormatError` for a tag that cannot be parsed.
     """
     if not table.options.maintenance.expires_tags:
         return ()
@@ -252,7 +253,7 @@ def due_tags(table: TableValues, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...
 
 
 def _end_ms(data: bytes, path: str) -> int | None:
-    """Until when a tag is retained, by local wall clock as if it were UTC; None: for good."""
+    """End of a tag's retention in local time as if it were UTC, or None if it never expires."""
     times = tag_times(parse_object(data, path, "a tag"), path)
     return None if times is None else times.made_ms + times.retained_ms
 
@@ -267,13 +268,13 @@ def expire_tags(
 def delete_tags(
     table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
 ) -> ExpiredTags:
-    """Delete tags, one after the other. `copies` tells whether the table may be being restored.
+    """Delete tags, one after the other, unless `copies` shows a possible restore of the table.
 
-    Raises what `TagDeletion` raises; the next round continues with the other tags. What has gone
-    is logged in any case.
+    Raises what `TagDeletion` raises; the next round continues with the remaining tags. Logs the
+    deleted tags in any case.
     """
     counts: Counter[str] = Counter()
-    gone: list[str] = []
+    deleted: list[str] = []
     why_not = None
     try:
         for tag in _unless_restored(table, tags, now_ms, copies):
@@ -281,21 +282,21 @@ def delete_tags(
             try:
                 deletion.delete(counts)
             finally:
-                if counts["tags"] > len(gone):
-                    gone.append(tag.name)
-    except TableChanged as kept:
-        why_not = str(kept)
+                if counts["tags"] > len(deleted):
+                    deleted.append(tag.name)
+    except TableChanged as changed:
+        why_not = str(changed)
     finally:
         files = {"data_files": counts["data_files"], "metadata": counts["metadata"]}
-        if gone:
-            _log.info("tags_expired", tags=gone, **files)
-    return ExpiredTags(tags=gone, why_not=why_not, **files)
+        if deleted:
+            _log.info("tags_expired", tags=deleted, **files)
+    return ExpiredTags(tags=deleted, why_not=why_not, **files)
 
 
 def _unless_restored(
     table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch
 ) -> Iterator[DueTag]:
-    """Raises `TableChanged` in place of the first tag where the table may be being restored."""
+    """The tags. Raises `TableChanged` before the first if the table may be under restore."""
     for number, tag in enumerate(tags):
         trouble = None if number else copies.why_wait(table, now_ms)
         if trouble is not None:
@@ -306,25 +307,25 @@ def _unless_restored(
 def preview_tags(
     table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
 ) -> Done[ExpiredTags]:
-    """What `delete_tags` would delete, tag by tag, if each expired alone; changes nothing.
+    """The tags and files that `delete_tags` would delete; changes nothing.
 
-    Raises what `TagDeletion` raises.
+    Each tag is planned as if the other tags stayed. Raises what `TagDeletion` raises.
     """
-    going: list[ExpiredTags] = []
+    planned: list[ExpiredTags] = []
     files: list[str] = []
     try:
         for tag in _unless_restored(table, tags, now_ms, copies):
             plan = TagDeletion(table, tag, now_ms).plan
             data_files, metadata = len(plan.data_files), len(plan.metadata)
-            going.append(ExpiredTags(tags=[tag.name], data_files=data_files, metadata=metadata))
+            planned.append(ExpiredTags(tags=[tag.name], data_files=data_files, metadata=metadata))
             files += [*plan.data_files, tag.path, *plan.metadata]
-    except TableChanged as kept:
-        going.append(ExpiredTags(why_not=str(kept)))
-    return Done(rounds=going, files=files)
+    except TableChanged as changed:
+        planned.append(ExpiredTags(why_not=str(changed)))
+    return Done(rounds=planned, files=files)
 
 
 def joined(rounds: Sequence[ExpiredTags], why_not: str | None = None) -> ExpiredTags:
-    """What several rounds deleted; `why_not` comes before their own reasons."""
+    """The sum of several rounds; `why_not` takes precedence over their own reasons."""
     reasons = [each.why_not for each in rounds if each.why_not is not None]
     return ExpiredTags(
         tags=[name for each in rounds for name in each.tags],
@@ -334,8 +335,8 @@ def joined(rounds: Sequence[ExpiredTags], why_not: str | None = None) -> Expired
     )
 
 
-def expired_told(shown: ShownTable, expired: ExpiredTags) -> Told:
-    """The data are the fields of `ExpiredTags`."""
+def expired_report(shown: ShownTable, expired: ExpiredTags) -> Told:
+    """A report whose data are the fields of `ExpiredTags`."""
     lines = [f"{shown.name}: no tag {shown.expired}"]
     if expired.tags:
         names = f"{count_text(len(expired.tags), 'tag')} ({', '.join(expired.tags)})"
@@ -347,7 +348,7 @@ def expired_told(shown: ShownTable, expired: ExpiredTags) -> Told:
 
 
 def expired_counts(done: ExpiredTags) -> dict[str, int]:
-    """By the counters of `ExpireTags`."""
+    """Values for the counters of `ExpireTags`."""
     return {"expired_tags": len(done.tags), "expired_tag_files": done.data_files + done.metadata}
 
 
@@ -358,9 +359,9 @@ class ExpireTags(RuledKind[ExpiredTags]):
     name = choice = "tags"
     rule = "expire_tags"
     after_plans = True
-    unasked = "the table's options say so"
+    not_requested = "the table's options disable tag expiry"
     counters = (
-        ("expired_tags", "Tags that expired, or were too many."),
+        ("expired_tags", "Expired and surplus tags deleted."),
         ("expired_tag_files", "Files deleted with expired tags."),
     )
 
@@ -388,4 +389,4 @@ class ExpireTags(RuledKind[ExpiredTags]):
         return Round(counts=expired_counts(result))
 
     def told(self, shown: ShownTable, done: Done[ExpiredTags], *others: Done[Any]) -> Told:
-        return expired_told(shown, joined(done.rounds, done.why_not))
+        return expired_report(shown, joined(done.rounds, done.why_not))

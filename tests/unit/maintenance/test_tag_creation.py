@@ -199,7 +199,7 @@ def test_a_tag_is_due_once_a_period_has_ended(
     for seen in range(1, len(snapshots)):
         present = {name: snapshots[id_ - 1] for name, id_ in expected.items() if id_ <= seen}
         progress = TagProgress()
-        progress.take_in(_options(texts), present)
+        progress.advance(_options(texts), present)
         rest = [each for each in snapshots if each.id >= progress.next_id]
         later = {name: id_ for name, id_ in expected.items() if id_ > seen}
         assert _made(rest, texts, progress=progress) == later
@@ -247,7 +247,7 @@ def test_a_snapshot_has_one_such_tag_and_too_many_are_the_oldest() -> None:
     # Somebody gave snapshot 2 a name that counts.
     tags = {"2024-03-02 04": first, "2024-03-01 01": second, "mine": first}
     progress = TagProgress()
-    progress.take_in(options, tags)
+    progress.advance(options, tags)
     made = _made([second, third], HOURLY, progress=progress)
     assert made == {"2024-03-02 06": 3}
     assert surplus_tags(tags, options) == []

@@ -179,7 +179,9 @@ def test_a_tag_of_a_snapshot_that_expires_meanwhile_is_taken_back(
     storage = HookedStorage(table.storage, before=meanwhile)
     done = _create(table, SUCCEED, storage, progress)
     assert done.tags == _tags(table) == {NAMES[0]: 1}
-    assert done.why_not == (f"snapshot 2 is gone or was replaced before it had tag {NAMES[1]}")
+    assert done.why_not == (
+        f"snapshot 2 was deleted or replaced before tag {NAMES[1]} was complete"
+    )
     assert _success(NAMES[1]) not in table.storage.objects
     # The tag is made of the next one, or of what came in its place.
     after = _create(table, SUCCEED, progress=progress)
