@@ -138,10 +138,11 @@ test-fast: setup ## The tests that need neither Java nor `make tools`
 		--ignore tests/cluster --ignore tests/deploy --ignore tests/browser --ignore tests/tools \
 		$(PARALLEL) $(PYTEST_ARGS)
 
-lint: setup ## Style, formatting and types
+lint: setup ## Style, formatting, types and prose
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -m mypy
+	$(BIN)/python -m tests.tools.prose
 
 evolutions: setup ## Random histories of altered tables beside Java; HISTORIES=1000 SEED=0
 	$(BIN)/python -m tests.oracle.judge_jar

@@ -265,14 +265,14 @@ def of_choice(name: str, run: MaintenanceRun, target: SelectedTable) -> Result:
         else:
             all_done.append(Done(why_not=why_not))
     shown = run.shown(target, table)
-    told = kinds[0].told(shown, *all_done)
+    report = kinds[0].report(shown, *all_done)
     errors = [done.error for done in all_done if done.error is not None]
     for error in errors:
         say(f"{shown.name}: FAILED: {error}")
     was_stopped = opened is not None and not run.is_dry and run.stop.is_set()
     return Result(
-        lines=[*told.lines, *refusal],
-        found={**told.found, **(error_json(errors[0]) if errors else {})},
+        lines=[*report.lines, *refusal],
+        found={**report.found, **(error_json(errors[0]) if errors else {})},
         code=FAILED if was_stopped or errors else OK,
     )
 

@@ -207,7 +207,7 @@ def tables_of(
 ) -> Iterator[TableRef]:
     """The tables of a catalog that the arguments name; adds to `unreadable` (`TableSelection`).
 
-    Each table is followed by those of its `branches` that are selected.
+    Each table is followed by its selected `branches`.
     """
     if args.table is not None:
         yield catalog.find_table(args.table)
@@ -315,7 +315,7 @@ def over_tables(
         return result.code
     tables: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
-    # Of tables, and of databases and catalogs that cannot be listed.
+    # Exit codes, also of databases and catalogs that cannot be listed.
     codes: list[int] = []
     for index, target in enumerate(choice.targets):
         if (stop is not None and stop.is_set()) or NO_ENGINE in codes:

@@ -27,11 +27,11 @@ from compactord.errors import CompactordError, FormatError, ObjectNotFound
 from compactord.maintenance.kind import (
     Done,
     OpenedTable,
+    Report,
     Round,
     RuledKind,
     ShownTable,
     TableValues,
-    Told,
     UnderWay,
 )
 from compactord.paimon import paths
@@ -365,7 +365,7 @@ class MarkDone(RuledKind[DonePartitions]):
             return Round(has_failed=True)
         return Round(counts={"partitions_marked_done": len(result.due)}, more=result.more)
 
-    def told(self, shown: ShownTable, done: Done[DonePartitions], *others: Done[Any]) -> Told:
+    def report(self, shown: ShownTable, done: Done[DonePartitions], *others: Done[Any]) -> Report:
         folders = [each.folder for round_ in done.rounds for each in round_.due]
         verb = "would be marked" if shown.is_dry else "marked"
         reason = "" if done.why_not is None else f", because {done.why_not}"
@@ -376,4 +376,4 @@ class MarkDone(RuledKind[DonePartitions]):
             count = count_text(len(folders), "partition")
             lines = [f"{shown.name}: {verb} done: {count} ({actions})"]
             lines += [f"  {folder}" for folder in folders]
-        return Told(lines=lines, found={"partitions": folders, "why_not": done.why_not})
+        return Report(lines=lines, found={"partitions": folders, "why_not": done.why_not})

@@ -268,7 +268,7 @@ class ShownTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Report:
     """The output of a command: lines of text, and the same as plain data for JSON."""
 
     lines: Sequence[str]
@@ -307,7 +307,7 @@ class OfferedKind(MaintenanceKind[T]):
         return bool(getattr(result, "more", False))
 
     @abstractmethod
-    def told(self, shown: ShownTable, done: Done[T], *others: Done[Any]) -> Told:
+    def report(self, shown: ShownTable, done: Done[T], *others: Done[Any]) -> Report:
         """The output for all rounds; `others` are the results of kinds with the same `choice`."""
 
 

@@ -30,11 +30,11 @@ from compactord.maintenance.kind import (
     DueTable,
     MaintenanceRecord,
     OpenedTable,
+    Report,
     Round,
     RuledKind,
     ShownTable,
     TableValues,
-    Told,
     UnderWay,
     because,
 )
@@ -457,7 +457,7 @@ class CreateTags(RuledKind[CreatedTags]):
         counts = {"new_tags": len(result.tags), **expired_counts(surplus)}
         return Round(counts=counts, has_failed=result.why_not is not None)
 
-    def told(self, shown: ShownTable, done: Done[CreatedTags], *others: Done[Any]) -> Told:
+    def report(self, shown: ShownTable, done: Done[CreatedTags], *others: Done[Any]) -> Report:
         """`others` has the result of `ExpireTags`: surplus and expired tags share one line."""
         (created,) = done.rounds or [CreatedTags(why_not=done.why_not)]
         options = None if shown.table is None else shown.table.options.maintenance
@@ -481,4 +481,4 @@ class CreateTags(RuledKind[CreatedTags]):
         if shown.is_dry and shown.table is not None:
             files = (path for each in (done, *others) for path in each.files or ())
             found["files"] = [*dict.fromkeys(files)]
-        return Told(lines=[*lines, *deleted.lines], found=found)
+        return Report(lines=[*lines, *deleted.lines], found=found)

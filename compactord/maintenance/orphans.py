@@ -25,10 +25,10 @@ from compactord.maintenance.kind import (
     MaintenanceRecord,
     OfferedKind,
     OpenedTable,
+    Report,
     Round,
     ShownTable,
     TableValues,
-    Told,
     UnderWay,
     in_windows,
 )
@@ -139,7 +139,7 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
             _log.info("sweep_finished", removed_files=len(result))
         return Round(counts={REMOVED: len(result)})
 
-    def told(self, shown: ShownTable, done: Done[Sequence[Orphan]], *others: Done[Any]) -> Told:
+    def report(self, shown: ShownTable, done: Done[Sequence[Orphan]], *others: Done[Any]) -> Report:
         found = [orphan for round_ in done.rounds for orphan in round_]
         return files_report(shown, found, orphans_text(found))
 
@@ -154,14 +154,14 @@ def owner_rule(clock: Clock, grace_ms: int, myself: Owner | None = None) -> Owne
     )
 
 
-def files_report(shown: ShownTable, found: Sequence[Orphan], what: str) -> Told:
+def files_report(shown: ShownTable, found: Sequence[Orphan], what: str) -> Report:
     """The report of removed files `what`; in a dry run, with each path."""
     verb = "would remove" if shown.is_dry else "removed"
     lines = [f"{shown.name}: {verb} {what}" if found else f"{shown.name}: nothing left over"]
     if shown.is_dry:
         unfinished = " (unfinished upload)"
         lines += [f"  {each.path}{unfinished if each.upload else ''}" for each in found]
-    return Told(lines=lines, found={"orphans": orphans_json(found)})
+    return Report(lines=lines, found={"orphans": orphans_json(found)})
 
 
 def orphans_text(orphans: Sequence[Orphan]) -> str:

@@ -30,11 +30,11 @@ from compactord.maintenance.kind import (
     ChosenPartitions,
     Done,
     OpenedTable,
+    Report,
     Round,
     RuledKind,
     ShownTable,
     TableValues,
-    Told,
     UnderWay,
     because,
 )
@@ -359,7 +359,9 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         }
         return Round(counts=counts)
 
-    def told(self, shown: ShownTable, done: Done[ExpiredPartitions], *others: Done[Any]) -> Told:
+    def report(
+        self, shown: ShownTable, done: Done[ExpiredPartitions], *others: Done[Any]
+    ) -> Report:
         (expired,) = done.rounds or [ExpiredPartitions(why_not=done.why_not)]
         lines = [f"{shown.name}: no partition {shown.expired}"]
         if expired.partitions:
@@ -372,4 +374,4 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         lines += because(expired.why_not, has_some=expired.partitions)
         if expired.left:
             lines.append(f"  {count_text(expired.left, 'partition')} more by the next check")
-        return Told(lines=lines, found=asdict(expired))
+        return Report(lines=lines, found=asdict(expired))

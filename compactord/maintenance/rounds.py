@@ -18,9 +18,9 @@ from compactord.maintenance.kind import (
     Done,
     OfferedKind,
     OpenedTable,
+    Report,
     Round,
     ShownTable,
-    Told,
     UnderWay,
     because,
 )
@@ -151,13 +151,15 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
             _log.warning(self.stopped or f"{self.name}_failed", error=result.why_not)
         return Round(counts=self.counted(result), more=result.more)
 
-    def told(self, shown: ShownTable, done: Done[RoundResult[Item]], *others: Done[Any]) -> Told:
+    def report(
+        self, shown: ShownTable, done: Done[RoundResult[Item]], *others: Done[Any]
+    ) -> Report:
         result = _joined(done.rounds)
         result.why_not = done.why_not or result.why_not
         found = dict(self.data(result))
         if done.files is not None:
             found["files"] = list(done.files)
-        return Told(lines=self._lines(shown, result), found=found)
+        return Report(lines=self._lines(shown, result), found=found)
 
     def _lines(self, shown: ShownTable, result: RoundResult[Item]) -> list[str]:
         (base, past), items = self.verb, [str(each) for each in result.items]

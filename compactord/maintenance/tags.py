@@ -29,11 +29,11 @@ from compactord.maintenance.expire_reader import FileChange, MetadataReader
 from compactord.maintenance.kind import (
     Done,
     OpenedTable,
+    Report,
     Round,
     RuledKind,
     ShownTable,
     TableValues,
-    Told,
     UnderWay,
     because,
 )
@@ -335,7 +335,7 @@ def joined(rounds: Sequence[ExpiredTags], why_not: str | None = None) -> Expired
     )
 
 
-def expired_report(shown: ShownTable, expired: ExpiredTags) -> Told:
+def expired_report(shown: ShownTable, expired: ExpiredTags) -> Report:
     """A report whose data are the fields of `ExpiredTags`."""
     lines = [f"{shown.name}: no tag {shown.expired}"]
     if expired.tags:
@@ -344,7 +344,7 @@ def expired_report(shown: ShownTable, expired: ExpiredTags) -> Told:
         others = count_text(expired.metadata, "other file")
         lines = [f"{shown.name}: {shown.expired} {names}: {files}, {others}"]
     lines += because(expired.why_not, has_some=expired.tags)
-    return Told(lines=lines, found=asdict(expired))
+    return Report(lines=lines, found=asdict(expired))
 
 
 def expired_counts(done: ExpiredTags) -> dict[str, int]:
@@ -388,5 +388,5 @@ class ExpireTags(RuledKind[ExpiredTags]):
             _log.warning("tags_failed", error=result.why_not)
         return Round(counts=expired_counts(result))
 
-    def told(self, shown: ShownTable, done: Done[ExpiredTags], *others: Done[Any]) -> Told:
+    def report(self, shown: ShownTable, done: Done[ExpiredTags], *others: Done[Any]) -> Report:
         return expired_report(shown, joined(done.rounds, done.why_not))

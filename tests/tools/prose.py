@@ -3,8 +3,7 @@
 Read are comments, docstrings, string literals with a space, and documents. Each entry of `PATTERNS`
 is tried on each sentence; code in backquotes and fenced blocks is no prose. A hit that is natural
 English has a line in `prose_allowed.txt`: a path, a space, and a part of the sentence.
-Run `python -m tests.tools.prose [PATTERN]`; it ends with 1 if a hit is found. With `--counts` it
-prints the number of hits of each folder, as `tests/unit/test_prose.py` records them.
+Run `python -m tests.tools.prose [PATTERN]`; it ends with 1 if a hit is found.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import os
 import re
 import sys
 import tokenize
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -286,22 +284,9 @@ def _assigned(body: list[ast.stmt]) -> Iterator[tuple[int, str]]:
                 yield from ((statement.lineno, name) for name in names)
 
 
-def counts(found: Iterable[Hit]) -> dict[str, int]:
-    """Hits by folder: a package of `compactord`, a folder or file of the root, runbooks."""
-    return dict(sorted(Counter(map(_folder, found)).items()))
-
-
-def _folder(hit: Hit) -> str:
-    parts = hit.path.split("/")
-    return "/".join(parts[: 2 if parts[0] in ("compactord", "deploy") and len(parts) > 2 else 1])
-
-
 def main() -> int:
     """Prints hits, of one pattern if it is named; 1 if there are any."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    if wanted == "--counts":
-        print(*(f'    "{folder}": {count},' for folder, count in counts(hits()).items()), sep="\n")
-        return 0
     found = [hit for hit in hits() if wanted in hit.pattern]
     for hit in found:
         print(hit)

@@ -589,7 +589,7 @@ def test_a_later_round_that_is_kept_from_beginning_changes_no_figures() -> None:
         RoundResult(why_not="a commit was lost"),
     ]
     shown = ShownTable(name="d.t", is_dry=False, table=None)
-    told = ExpireSnapshots(interval_ms=0).told(shown, Done(rounds=rounds))
+    told = ExpireSnapshots(interval_ms=0).report(shown, Done(rounds=rounds))
     assert (told.found["first"], told.found["end"], told.found["snapshots"]) == (1, 3, 2)
     assert told.lines[0].startswith("d.t: expired 2 snapshots (1..2): ")
     assert told.lines[1] == "  no more because a commit was lost"

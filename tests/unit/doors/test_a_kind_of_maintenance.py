@@ -45,13 +45,13 @@ def test_the_daemon_runs_a_toy_beside_its_own_kinds_and_tells_of_it(tmp_path: Pa
     scheduled = running.scheduled
     record = scheduled.rounds[TOY.name]
     assert 0 < record.began_ms <= record.succeeded_ms == record.ended_ms
-    told = [event for event in events if event["event"] == "toy_finished"]
+    report = [event for event in events if event["event"] == "toy_finished"]
     counted = record.counts["toy_snapshots"]
-    assert counted == sum(event["snapshots"] for event in told) > 0
-    assert told[0].items() >= running.name.log_fields.items()
+    assert counted == sum(event["snapshots"] for event in report) > 0
+    assert report[0].items() >= running.name.log_fields.items()
     scraped = b"".join(running.metrics.expose(running.daemon.view())[0]).decode()
     assert f"compactord_toy_snapshots_total {float(counted)}" in scraped
-    assert f"compactord_toy_duration_seconds_count {float(len(told))}" in scraped
+    assert f"compactord_toy_duration_seconds_count {float(len(report))}" in scraped
     assert {"sweep", "expire"} < scheduled.rounds.keys(), "the others run, too"
 
 
@@ -149,10 +149,10 @@ def test_what_rounds_did_is_told_though_a_later_one_fails(
     place = ["maintain", "--warehouse", str(tmp_path), "--table", "d.t", "--only", "toy"]
     kinds = (_FailsLater(),)
     assert main(place, Registries(maintenance=lambda _: kinds)) == FAILED
-    told = capsys.readouterr()
-    assert told.out.splitlines()[-1] == "d.t: counted 3 snapshots"
-    assert "d.t: FAILED: " in told.err
-    assert "the store is away" in told.err
+    report = capsys.readouterr()
+    assert report.out.splitlines()[-1] == "d.t: counted 3 snapshots"
+    assert "d.t: FAILED: " in report.err
+    assert "the store is away" in report.err
 
 
 @pytest.mark.parametrize(("command", "kind"), [("expire", "snapshots"), ("orphans", "orphans")])

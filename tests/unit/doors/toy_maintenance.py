@@ -15,9 +15,9 @@ from compactord.maintenance.kind import (
     MaintenanceRecord,
     OfferedKind,
     OpenedTable,
+    Report,
     Round,
     ShownTable,
-    Told,
     UnderWay,
 )
 from compactord.paimon.snapshot import snapshot_ids
@@ -51,7 +51,7 @@ class CountSnapshots(OfferedKind[int]):
         _log.info("toy_finished", snapshots=result)
         return Round(counts={"toy_snapshots": result})
 
-    def told(self, shown: ShownTable, done: Done[int], *others: Done[Any]) -> Told:
+    def report(self, shown: ShownTable, done: Done[int], *others: Done[Any]) -> Report:
         verb = "would count" if shown.is_dry else "counted"
         line = f"{shown.name}: {verb} {sum(done.rounds)} snapshots"
-        return Told(lines=[line], found={"counted": sum(done.rounds)})
+        return Report(lines=[line], found={"counted": sum(done.rounds)})
