@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ from typing import Any
 
 from compactord.catalog.access import table_in_folder
 from compactord.cli.maintenance import of_a_command
+from compactord.config.choices import LogFormat, LogLevel
+from compactord.service.logs import configure_logs
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.bench.bench_scan import peak_rss_mib
@@ -109,6 +112,7 @@ def main() -> None:
     parser.add_argument("--warm-ups", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="where the table is made, or is from before")
     asked = parser.parse_args()
+    configure_logs(level=LogLevel.WARNING, format=LogFormat.AUTO, stream=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="compactord-bench-") as folder:
         table = (asked.folder or Path(folder)) / "bench.db" / "table"
         if not table.exists():
