@@ -13,7 +13,6 @@ from compactord.ids import Owner
 from compactord.maintenance.changelog_expiry import ExpireChangelogs
 from compactord.maintenance.consumer_expiry import ExpireConsumers, IdleConsumer
 from compactord.maintenance.copied_files import NO_WATCH, CheckedFiles, CopyWatch
-from compactord.maintenance.holds import Hold
 from compactord.maintenance.kind import ChosenPartitions, TableValues, UnderWay
 from compactord.maintenance.later_snapshots import LaterSnapshots
 from compactord.maintenance.rounds import RoundResult
@@ -21,6 +20,7 @@ from compactord.maintenance.snapshots import ExpireSnapshots, ExpireVersions
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState, load_newest
 from compactord.table.opening import OpenTable
+from compactord.verify.holds import Hold
 from tests.builders import VirtualClock
 
 T = TypeVar("T")

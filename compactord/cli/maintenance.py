@@ -21,7 +21,6 @@ from compactord.config.choices import MaintenanceRule
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import setting_origin
 from compactord.errors import CompactordError, TableHeld, UnsupportedTable, UsageError
-from compactord.maintenance.holds import Hold, TableHolds, text_of
 from compactord.maintenance.kind import AnyKind, ChosenPartitions, Done, OfferedKind, ShownTable
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.schema import TableRef
@@ -30,6 +29,7 @@ from compactord.state.table_state import TableState
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
+from compactord.verify.holds import Hold, TableHolds, text_of
 
 T = TypeVar("T")
 _log = structlog.get_logger()

@@ -28,7 +28,6 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
-from compactord.maintenance.holds import stored_hold
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.service.codec import decode, plain, plain_fields
 from compactord.service.page.attention import (
@@ -58,6 +57,7 @@ from compactord.table.status import BucketDetail, TableShape, run_state
 from compactord.text import count_text, size_text
 from compactord.top.status import NoAnswer
 from compactord.top.top import DaemonSource
+from compactord.verify.holds import stored_hold
 
 # The commands print it below their own findings.
 ASK_A_SERVICE = (

@@ -16,14 +16,14 @@ from compactord.cli.running import FAILED, OK, say
 from compactord.cli.select import Result, SelectedTable, choose, over_tables
 from compactord.clock import Clock, SystemClock
 from compactord.errors import FormatError, UnsupportedTable, UsageError
-from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_rules import FileRules, Finding, PageRules
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.plan.picks import bucket_runs
 from compactord.table.file_reading import FileReader
 from compactord.table.opening import OpenTable, describe_table
 from compactord.text import count_text
+from compactord.verify.rules import FileRules, Finding, PageRules
+from compactord.verify.verify import Verified, Wanted, verify_table
 
 _SHOWN_MAX = 20
 # Between two looks at what is missing: files of a snapshot that expires go before it does.

@@ -1,5 +1,5 @@
-"""Kinds of maintenance that write-only jobs leave undone, and the check of all files (`verify`).
+"""Kinds of maintenance that write-only jobs leave undone.
 
 `kind` has the protocol, `registry` the list of kinds. Imports `commit`, `config`, `model`,
-`paimon`, `state` and `storage`, and no catalog, engine or plan.
+`paimon`, `state`, `storage` and `verify`, and no catalog, engine or plan.
 """

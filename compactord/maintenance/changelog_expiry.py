@@ -19,7 +19,6 @@ from compactord.maintenance.changelogs import (
 )
 from compactord.maintenance.copied_files import watched
 from compactord.maintenance.expire_plan import ExpirePlan, ExpiringChangelogs, plan_changelogs
-from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import OpenedTable, TableValues, UnderWay
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged, Versions
 from compactord.maintenance.rounds import RoundResult
@@ -42,6 +41,7 @@ from compactord.paimon.snapshot import (
     read_tags,
     snapshot_ids,
 )
+from compactord.state.metadata_reader import MetadataReader
 
 
 class _Round:

@@ -46,13 +46,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from compactord.errors import ObjectNotFound, UnsupportedTable
-from compactord.maintenance.expire_reader import FileChange, MetadataReader, ReadList
 from compactord.maintenance.later_snapshots import LaterSnapshots
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, FileKey
 from compactord.paimon.manifest.manifest_files import ManifestFile
 from compactord.paimon.options.maintenance import ChangelogRetention
 from compactord.paimon.snapshot import CommitKind, Snapshot, SnapshotIdentity
+from compactord.state.metadata_reader import FileChange, MetadataReader, ReadList
 
 # Creation times of files come from a wall clock of unknown zone and precision.
 _CLOCKS_DIFFER_MS = 48 * 3_600_000

@@ -20,7 +20,6 @@ from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.ids import Owner
-from compactord.maintenance.holds import Hold
 from compactord.model import WorkKind
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
 from compactord.paimon.data_file import BucketId
@@ -28,6 +27,7 @@ from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.schema import TableRef, TableSchema
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
+from compactord.verify.holds import Hold
 
 T = TypeVar("T")
 K = TypeVar("K", bound="MaintenanceKind[Any]")

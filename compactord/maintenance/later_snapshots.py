@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.orphan_search import hashes_of
 from compactord.paimon.data_file import EntryKind
 from compactord.paimon.snapshot import CommitKind, Snapshot, SnapshotIdentity
+from compactord.state.metadata_reader import MetadataReader
 from compactord.storage.base import NO_TIME_MS, ObjectStatus
 
 _Hashes = npt.NDArray[np.int64]

@@ -25,7 +25,6 @@ from compactord.clock import epoch_ms, local_ms
 from compactord.commit.changes import CommitOutcome, Committed, Replaced
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.copied_files import watched
-from compactord.maintenance.holds import text_of
 from compactord.maintenance.kind import (
     ChosenPartitions,
     Done,
@@ -48,6 +47,7 @@ from compactord.state.columns import newest_files
 from compactord.state.live_files import LiveFiles
 from compactord.state.table_state import TableState, load_newest
 from compactord.text import count_text
+from compactord.verify.holds import text_of
 
 _log = structlog.get_logger()
 

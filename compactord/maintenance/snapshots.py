@@ -35,7 +35,6 @@ from compactord.maintenance.changelogs import (
 )
 from compactord.maintenance.copied_files import watched
 from compactord.maintenance.expire_plan import ExpirePlan, ExpiringHistory, plan_expiry
-from compactord.maintenance.expire_reader import MetadataReader
 from compactord.maintenance.kind import (
     OpenedTable,
     Round,
@@ -63,6 +62,7 @@ from compactord.paimon.snapshot import (
     snapshot_unless_absent,
     write_earliest_hint,
 )
+from compactord.state.metadata_reader import MetadataReader
 from compactord.storage.base import Storage
 from compactord.storage.calls import map_concurrently
 

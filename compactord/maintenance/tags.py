@@ -25,7 +25,6 @@ from compactord.clock import local_ms
 from compactord.errors import CompactordError, ObjectNotFound
 from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
 from compactord.maintenance.expire_plan import Leaves, plan_of, spare_others
-from compactord.maintenance.expire_reader import FileChange, MetadataReader
 from compactord.maintenance.kind import (
     Done,
     OpenedTable,
@@ -57,6 +56,7 @@ from compactord.paimon.snapshot import (
     still_stands,
     tag_times,
 )
+from compactord.state.metadata_reader import FileChange, MetadataReader
 from compactord.storage.base import require_absent
 from compactord.text import count_text
 

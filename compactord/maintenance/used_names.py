@@ -22,7 +22,6 @@ from compactord.errors import (
     TransientStorageError,
     UnsupportedTable,
 )
-from compactord.maintenance.expire_reader import refuse_unknown_indexes
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
@@ -39,6 +38,7 @@ from compactord.paimon.snapshot import (
     parse_snapshot,
     snapshot_files,
 )
+from compactord.state.metadata_reader import refuse_unknown_indexes
 from compactord.storage.base import Absences, ObjectStatus, Storage, listed_but_missing
 
 # Writers create a snapshot's file within this time after the time recorded in it.

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compactord import errors
-from compactord.maintenance.holds import Hold
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import TIMED_OUT, Halt, HaltReason
 from compactord.table.report import bucket_text
+from compactord.verify.holds import Hold
 
 # Error classes that prove that a live file is missing or damaged.
 CERTAIN = frozenset({errors.DataFileMissing.__name__, errors.DataFileDamaged.__name__})

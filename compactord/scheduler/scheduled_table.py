@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from compactord.config.choices import Mode
 from compactord.config.policy import TablePolicy
-from compactord.maintenance.holds import Hold
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import TableName, WorkKind
@@ -35,6 +34,7 @@ from compactord.scheduler.priority import Key, Submitted, priority_class
 from compactord.table.backlog import PendingCompaction
 from compactord.table.jobs import Planned
 from compactord.table.status import TableInfo
+from compactord.verify.holds import Hold
 
 # Longer than the first poll of a huge table, or a commit that retries: a longer job hangs
 # in a call into a store.

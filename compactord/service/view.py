@@ -19,7 +19,6 @@ from typing import NamedTuple, Protocol
 from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import TablePolicy, exclusion, not_write_only, paused
-from compactord.maintenance.holds import Hold
 from compactord.model import CompactReason, TableName, WorkKind
 from compactord.paimon.schema import TableRef
 from compactord.plan.table import TableKind
@@ -44,6 +43,7 @@ from compactord.table.status import (
     TableShape,
     run_state,
 )
+from compactord.verify.holds import Hold
 
 
 class TableStatus(enum.Enum):

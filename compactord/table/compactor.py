@@ -32,7 +32,6 @@ from compactord.errors import (
     DataFileMissing,
     ObjectNotFound,
 )
-from compactord.maintenance.holds import Hold, TableHolds, text_of
 from compactord.maintenance.kind import ChosenPartitions
 from compactord.model import Compaction, SubcompactionFailure, WorkKind
 from compactord.paimon.data_file import BucketId
@@ -58,6 +57,7 @@ from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from compactord.table.status import rate_limited
 from compactord.table.subcompactions import WorkerSpec, subcompactions
+from compactord.verify.holds import Hold, TableHolds, text_of
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ from compactord.errors import CompactordError, FormatError, UnreadableColumn
 from compactord.formats.base import FileFormat, OpenFile
 from compactord.formats.finding import KeyOrder
 from compactord.formats.layout import Layout
-from compactord.maintenance.verify_rules import PagesRead, PlacedFile
 from compactord.model import InputFile
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
@@ -39,6 +38,7 @@ from compactord.rewrite.reader import HELD_BYTES
 from compactord.storage.base import Storage
 from compactord.storage.ranges import Fetcher, with_part
 from compactord.table.opening import OpenTable
+from compactord.verify.rules import PagesRead, PlacedFile
 
 # Bound of the decoded rows of one file.
 _BATCH_BYTES = 16 << 20

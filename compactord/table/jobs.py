@@ -12,7 +12,6 @@ import structlog
 
 from compactord.commit.changes import BucketChange, CommitOutcome, LostCommit
 from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
-from compactord.maintenance.holds import Hold
 from compactord.model import (
     Compaction,
     FailureKind,
@@ -29,6 +28,7 @@ from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.table.backlog import DamagedBucket, PendingCompaction
 from compactord.table.opening import OpenTable
 from compactord.table.status import Backlog, BucketView, RestingPartition, TableInfo, TableShape
+from compactord.verify.holds import Hold
 
 
 class Phase(enum.Enum):

@@ -34,7 +34,6 @@ from compactord.errors import (
     ObjectNotFound,
     UnsupportedTable,
 )
-from compactord.maintenance.damage import VECTORS_FILE, Damage, DamageKind, version_without
 from compactord.model import Compaction, SubcompactionFailure
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileKey, ManifestEntry
@@ -51,6 +50,7 @@ from compactord.storage.calls import AT_ONCE, map_concurrently, prefetch
 from compactord.storage.ranges import read_twice
 from compactord.table.opening import OpenTable
 from compactord.text import count_text
+from compactord.verify.damage import VECTORS_FILE, Damage, DamageKind, version_without
 
 # How many snapshots the first look back reads, and how many below a lost one for its user.
 LOOKED_BACK = 50

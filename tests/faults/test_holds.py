@@ -18,14 +18,14 @@ from compactord.errors import (
     StorageError,
     TransientStorageError,
 )
-from compactord.maintenance.holds import HOLD_FILE
 from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.jobs import InFlight
+from compactord.verify.holds import HOLD_FILE
 from tests.sampling import CutPoints
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage
-from tests.unit.maintenance.holding import Held, held_table
 from tests.unit.table.compacting import ALL, outcome_of
+from tests.unit.verify.holding import Held, held_table
 
 
 class _Killed(BaseException):

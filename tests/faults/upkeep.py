@@ -18,7 +18,6 @@ from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
 from compactord.maintenance.orphans import remove_found
 from compactord.maintenance.partitions import expire_partitions
-from compactord.maintenance.verify_rules import Finding
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_tags, snapshot_ids
 from compactord.plan.table import Strategy
@@ -28,11 +27,12 @@ from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
+from compactord.verify.rules import Finding
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
 from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
-from tests.unit.maintenance.verified import verified
+from tests.unit.verify.verified import verified
 
 LOCAL = LocalStorage()
 _HOUR_MS = 3_600_000

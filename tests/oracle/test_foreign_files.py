@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from compactord import ids
-from compactord.maintenance.holds import HOLD_FILE
 from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
 from compactord.maintenance.orphans import remove_found
 from compactord.storage.local import LocalStorage
+from compactord.verify.holds import HOLD_FILE
 from tests.builders import DAY_MS
 from tests.oracle.judge import Judge
 from tests.oracle.test_expire import NOW, QUIET, everything

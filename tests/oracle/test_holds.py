@@ -9,10 +9,10 @@ import pytest
 from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
-from compactord.maintenance.holds import Hold, TableHolds
 from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import describe_table
+from compactord.verify.holds import Hold, TableHolds
 from tests.oracle.judge import Judge
 from tests.oracle.test_expire import SHAPES, Shape, shape_indexes
 

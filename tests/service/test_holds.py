@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from compactord.maintenance.holds import HOLD_FILE
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.state.table_state import load_state
+from compactord.verify.holds import HOLD_FILE
 from tests import builders
 from tests.service.daemon_process import Services, configuration
 from tests.service.lakes import LOCAL, TRIGGER, Lake

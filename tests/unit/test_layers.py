@@ -100,7 +100,17 @@ def test_nothing_imports_the_demo() -> None:
         ("urllib3", {"catalog"}),
         (
             "structlog",
-            {"catalog", "state", "commit", "maintenance", "engine", "service", "table", "cli"},
+            {
+                "catalog",
+                "state",
+                "commit",
+                "maintenance",
+                "engine",
+                "service",
+                "table",
+                "cli",
+                "verify",
+            },
         ),
         ("pydantic", {"config"}),
         ("yaml", {"config"}),

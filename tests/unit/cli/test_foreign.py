@@ -19,11 +19,11 @@ from compactord.cli.registries import Registries
 from compactord.cli.select import choose
 from compactord.clock import SystemClock
 from compactord.errors import UsageError
-from compactord.maintenance.holds import HOLD_FILE
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Store, StoreLocation
 from compactord.storage.open import STORES
+from compactord.verify.holds import HOLD_FILE
 from tests import builders
 from tests.e2e.tables import digest
 from tests.storages import MemoryStorage

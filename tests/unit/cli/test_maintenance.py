@@ -30,7 +30,6 @@ from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.config.policy import config_of_warehouse
 from compactord.ids import Owner
-from compactord.maintenance.holds import HOLD_FILE
 from compactord.maintenance.kind import Done, ShownTable
 from compactord.maintenance.rounds import RoundResult
 from compactord.maintenance.snapshots import ExpireSnapshots
@@ -39,6 +38,7 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, snapshot_ids
 from compactord.state.table_state import load_state
+from compactord.verify.holds import HOLD_FILE
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.e2e.tables import digest

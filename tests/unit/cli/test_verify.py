@@ -15,8 +15,6 @@ import pytest
 from compactord.cli.command import _parser
 from compactord.cli.verify import verify
 from compactord.errors import AccessDenied, UsageError
-from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_rules import FileRules, Finding, FindingKind
 from compactord.paimon import paths
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.data_file import DataFile, ManifestEntry
@@ -30,6 +28,8 @@ from compactord.paimon.manifest.schemas import INDEX_MANIFEST
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids, snapshot_json
 from compactord.storage.base import Storage
+from compactord.verify.rules import FileRules, Finding, FindingKind
+from compactord.verify.verify import Verified, Wanted, verify_table
 from tests import builders
 from tests.containers import encode_container
 from tests.e2e.tables import digest

@@ -19,8 +19,6 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TransientStorageError
-from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_rules import FileRules, FindingKind, PageRules
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.paths import bucket_folder
 from compactord.paimon.schema import TableRef
@@ -29,6 +27,8 @@ from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.file_reading import FileReader
 from compactord.table.opening import open_table
+from compactord.verify.rules import FileRules, FindingKind, PageRules
+from compactord.verify.verify import Verified, Wanted, verify_table
 from tests import builders
 from tests.storages import Call, HookedStorage, MemoryStorage, RecordingStorage
 from tests.unit.cli.test_verify import Home

@@ -19,12 +19,12 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
-from compactord.maintenance.holds import Hold
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.model import FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import Halt, HaltReason, Outcome
 from compactord.scheduler.effects import CycleJob, DiscardJob, DispatchJob, Submit
+from compactord.verify.holds import Hold
 from tests.simulation.tables import MIB, TRIGGER
 from tests.unit.scheduler.test_scheduler import NAME, Stage, is_expiry, only
 

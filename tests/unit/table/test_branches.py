@@ -8,7 +8,6 @@ import pytest
 
 from compactord.catalog.access import table_in_folder
 from compactord.errors import TableNotFound
-from compactord.maintenance.verify import Wanted, verify_table
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
@@ -19,6 +18,7 @@ from compactord.storage.base import Storage
 from compactord.table.opening import describe_table, open_table
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
+from compactord.verify.verify import Wanted, verify_table
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, SECOND, VirtualClock
 from tests.rounds import Expired, expire_snapshots

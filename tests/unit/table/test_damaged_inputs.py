@@ -26,8 +26,8 @@ from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import CycleResult, InFlight
 from tests import builders
 from tests.storages import Call, MemoryStorage, WatchedStorage
-from tests.unit.maintenance.holding import HOME, OPTIONS, Held, held_table
 from tests.unit.table.compacting import ALL, outcome_of
+from tests.unit.verify.holding import HOME, OPTIONS, Held, held_table
 
 
 def _flipped(data: bytes) -> bytes:

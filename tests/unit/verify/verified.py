@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.verify import Verified, Wanted, verify_table
-from compactord.maintenance.verify_rules import FileRules
 from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
+from compactord.verify.rules import FileRules
+from compactord.verify.verify import Verified, Wanted, verify_table
 
 
 def verified(table: TableRef) -> Verified:

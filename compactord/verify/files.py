@@ -15,18 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from compactord.errors import CompactordError, ErrorAtPath, FormatError, UnsupportedTable
-from compactord.maintenance.verify_chain import Version
-from compactord.maintenance.verify_contents import ContentCheck, entries_of
-from compactord.maintenance.verify_rules import (
-    DAMAGED_ADVICE,
-    FileCounts,
-    FileRules,
-    Finding,
-    FindingKind,
-    PlacedFile,
-    attempted,
-    read_finding,
-)
 from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import (
@@ -46,6 +34,18 @@ from compactord.state.loading import load_live_files
 from compactord.state.table_state import data_manifests
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.calls import map_concurrently
+from compactord.verify.chain import Version
+from compactord.verify.contents import ContentCheck, entries_of
+from compactord.verify.rules import (
+    DAMAGED_ADVICE,
+    FileCounts,
+    FileRules,
+    Finding,
+    FindingKind,
+    PlacedFile,
+    attempted,
+    read_finding,
+)
 
 
 class FolderListing:

@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
-from compactord.maintenance.verify import newest_without
-from compactord.maintenance.verify_files import FolderListing
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, FileKey
 from compactord.paimon.deletion_vectors import INDEX_TYPE
@@ -26,6 +24,8 @@ from compactord.state.table_state import TableState
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.calls import map_concurrently
 from compactord.text import count_text
+from compactord.verify.files import FolderListing
+from compactord.verify.verify import newest_without
 
 VECTORS_FILE = "index file with deletion vectors"
 # Entries held in memory as objects at a time.

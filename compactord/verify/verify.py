@@ -18,16 +18,16 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
-from compactord.maintenance.expire_reader import MetadataReader
-from compactord.maintenance.verify_chain import ChainCheck, Version, name_prefix
-from compactord.maintenance.verify_files import FileCheck
-from compactord.maintenance.verify_rules import FileCounts, FileRules, Finding, FindingKind
 from compactord.paimon.data_file import FileKey
 from compactord.paimon.deletion_vectors import INDEX_TYPE
 from compactord.paimon.manifest.index_manifest import HASH_INDEX, read_index_entries
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, read_snapshot, read_tags, snapshot_ids
+from compactord.state.metadata_reader import MetadataReader
 from compactord.storage.base import Storage
+from compactord.verify.chain import ChainCheck, Version, name_prefix
+from compactord.verify.files import FileCheck
+from compactord.verify.rules import FileCounts, FileRules, Finding, FindingKind
 
 # Errors of a version itself, not of its store.
 _UNREADABLE = (FormatError, ObjectNotFound, UnsupportedTable)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from compactord.maintenance.holds import hold_path
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
@@ -15,6 +14,7 @@ from compactord.plan.table import Strategy
 from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
+from compactord.verify.holds import hold_path
 from tests import builders
 from tests.builders import NOW_MS, VirtualClock
 from tests.rounds import Expired

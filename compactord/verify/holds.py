@@ -21,12 +21,12 @@ import structlog
 from compactord.clock import Clock
 from compactord.errors import CompactordError, FormatError, ObjectNotFound, StorageError
 from compactord.ids import Owner
-from compactord.maintenance.damage import Damage, DamageKind, damaged_files, described
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
 from compactord.state.table_state import TableState
 from compactord.storage.base import Creation, Storage
+from compactord.verify.damage import Damage, DamageKind, damaged_files, described
 
 _log = structlog.get_logger()
 # In the table's own folder, which neither our sweeps nor Java's list

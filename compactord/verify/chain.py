@@ -13,13 +13,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from compactord.errors import CompactordError, FormatError, ObjectNotFound, UnsupportedTable
-from compactord.maintenance.verify_rules import (
-    FileRules,
-    Finding,
-    FindingKind,
-    attempted,
-    read_finding,
-)
 from compactord.paimon import paths
 from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
@@ -35,6 +28,13 @@ from compactord.paimon.snapshot import (
 )
 from compactord.storage.base import Storage
 from compactord.storage.calls import map_concurrently
+from compactord.verify.rules import (
+    FileRules,
+    Finding,
+    FindingKind,
+    attempted,
+    read_finding,
+)
 
 _ADVICE = (
     "Restore it from a backup, or roll the table back to a snapshot that does not need it: "

@@ -17,7 +17,7 @@ from compactord.table.opening import open_table
 from tests import builders
 from tests.builders import NOW_MS
 from tests.rounds import expire_snapshots
-from tests.unit.maintenance.verified import verified
+from tests.unit.verify.verified import verified
 
 LOCAL = LocalStorage()
 RETAINED = {

@@ -10,20 +10,20 @@ import pytest
 
 from compactord.config.model import Recovery
 from compactord.errors import StorageError, TransientStorageError
-from compactord.maintenance.damage import Damage, DamageKind
 from compactord.maintenance.done import MarkDone
-from compactord.maintenance.holds import (
+from compactord.maintenance.kind import UnderWay
+from compactord.maintenance.registry import maintenance_kinds
+from compactord.paimon import paths
+from compactord.plan.table import Strategy
+from compactord.state.table_state import load_state
+from compactord.verify.damage import Damage, DamageKind
+from compactord.verify.holds import (
     HOLD_FILE,
     TableHolds,
     hold_json,
     hold_path,
     parse_hold,
 )
-from compactord.maintenance.kind import UnderWay
-from compactord.maintenance.registry import maintenance_kinds
-from compactord.paimon import paths
-from compactord.plan.table import Strategy
-from compactord.state.table_state import load_state
 from tests import builders
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.storages import (
@@ -34,7 +34,7 @@ from tests.storages import (
     LateListings,
     MemoryStorage,
 )
-from tests.unit.maintenance.holding import HOME, Held, held_table
+from tests.unit.verify.holding import HOME, Held, held_table
 
 
 def _cut(held: Held) -> str:

@@ -11,7 +11,14 @@ from typing import TypeAlias
 import numpy as np
 
 from compactord.errors import CompactordError, FileNotSupported, FormatError, UnsupportedTable
-from compactord.maintenance.verify_rules import (
+from compactord.paimon import paths
+from compactord.paimon.avro.columns import Ints
+from compactord.paimon.data_file import DataFile, ManifestEntry
+from compactord.paimon.deletion_vectors import VectorRef, read_deleted_rows
+from compactord.state.base_files import BaseFiles
+from compactord.storage.base import Storage
+from compactord.storage.calls import map_concurrently
+from compactord.verify.rules import (
     FileCounts,
     FileRules,
     Finding,
@@ -23,13 +30,6 @@ from compactord.maintenance.verify_rules import (
     attempted,
     read_finding,
 )
-from compactord.paimon import paths
-from compactord.paimon.avro.columns import Ints
-from compactord.paimon.data_file import DataFile, ManifestEntry
-from compactord.paimon.deletion_vectors import VectorRef, read_deleted_rows
-from compactord.state.base_files import BaseFiles
-from compactord.storage.base import Storage
-from compactord.storage.calls import map_concurrently
 
 # Files held in memory as objects at a time.
 AT_ONCE = 4096
