@@ -13,13 +13,14 @@ from compactord.ids import Owner
 from compactord.maintenance.changelog_expiry import ExpireChangelogs
 from compactord.maintenance.consumer_expiry import ExpireConsumers, IdleConsumer
 from compactord.maintenance.copied_files import NO_WATCH, CheckedFiles, CopyWatch
-from compactord.maintenance.kind import ChosenPartitions, TableValues, UnderWay
+from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.later_snapshots import LaterSnapshots
 from compactord.maintenance.rounds import RoundResult
 from compactord.maintenance.snapshots import ExpireSnapshots, ExpireVersions
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState, load_newest
 from compactord.table.opening import OpenTable
+from compactord.table.session import ChosenPartitions
 from compactord.verify.holds import Hold
 from tests.builders import VirtualClock
 
@@ -36,7 +37,7 @@ class _Clock(VirtualClock):
 class Opened:
     """As `OpenedTable`: nothing is held, and no other thread works on it."""
 
-    table: TableValues
+    table: OpenTable
     now_ms: int
     zone: tzinfo = timezone.utc
     owner: Owner = field(default_factory=ids.this_process)
@@ -66,7 +67,7 @@ class Opened:
         raise NotImplementedError
 
 
-def expire_consumers(table: TableValues, now_ms: int) -> list[IdleConsumer]:
+def expire_consumers(table: OpenTable, now_ms: int) -> list[IdleConsumer]:
     """The consumers that a round deleted."""
     return ExpireConsumers(interval_ms=0).run(Opened(table=table, now_ms=now_ms), None).items
 
@@ -96,7 +97,7 @@ _SNAPSHOTS = ExpireSnapshots(interval_ms=0)
 
 
 def expire_snapshots(
-    table: TableValues,
+    table: OpenTable,
     options: ExpireOptions,
     *,
     now_ms: int,
@@ -113,31 +114,30 @@ def expire_snapshots(
     return Expired.of(kind.run(opened, under_way))
 
 
-def preview_snapshots(table: TableValues, now_ms: int) -> tuple[Expired, Sequence[str] | None]:
+def preview_snapshots(table: OpenTable, now_ms: int) -> tuple[Expired, Sequence[str] | None]:
     """What a round would do, and the files that it would delete."""
     return _previewed(_SNAPSHOTS, table, now_ms)
 
 
-def expire_changelogs(table: TableValues, now_ms: int, copies: CopyWatch = NO_WATCH) -> Expired:
+def expire_changelogs(table: OpenTable, now_ms: int, copies: CopyWatch = NO_WATCH) -> Expired:
     kind = ExpireChangelogs(interval_ms=0, grace_ms=copies.grace_ms)
     return Expired.of(kind.run(_watched(table, now_ms, copies), None), kind)
 
 
-def preview_changelogs(table: TableValues, now_ms: int) -> tuple[Expired, Sequence[str] | None]:
+def preview_changelogs(table: OpenTable, now_ms: int) -> tuple[Expired, Sequence[str] | None]:
     return _previewed(ExpireChangelogs(interval_ms=0), table, now_ms)
 
 
 def _previewed(
-    kind: ExpireVersions, table: TableValues, now_ms: int
+    kind: ExpireVersions, table: OpenTable, now_ms: int
 ) -> tuple[Expired, Sequence[str] | None]:
     done = kind.preview(Opened(table=table, now_ms=now_ms))
     return Expired.of(done.rounds[0], kind), done.files
 
 
-def _with(table: TableValues, options: ExpireOptions) -> TableValues:
-    assert isinstance(table, OpenTable)
+def _with(table: OpenTable, options: ExpireOptions) -> OpenTable:
     return replace(table, options=replace(table.options, expire=options))
 
 
-def _watched(table: TableValues, now_ms: int, copies: CopyWatch) -> Opened:
+def _watched(table: OpenTable, now_ms: int, copies: CopyWatch) -> Opened:
     return Opened(table=table, now_ms=now_ms, memories={CheckedFiles: copies.checked})

@@ -21,14 +21,14 @@ from compactord.config.choices import MaintenanceRule
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import setting_origin
 from compactord.errors import CompactordError, TableHeld, UnsupportedTable, UsageError
-from compactord.maintenance.kind import AnyKind, ChosenPartitions, Done, OfferedKind, ShownTable
+from compactord.maintenance.kind import AnyKind, Done, OfferedKind, ShownTable
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.schema import TableRef
 from compactord.scheduler.halts import advice
 from compactord.state.table_state import TableState
 from compactord.table.opening import OpenTable
 from compactord.table.request import CompactRequest
-from compactord.table.session import TableSession
+from compactord.table.session import ChosenPartitions, TableSession
 from compactord.verify.holds import Hold, TableHolds, text_of
 
 T = TypeVar("T")

@@ -1,5 +1,5 @@
 """Kinds of maintenance that write-only jobs leave undone.
 
-`kind` has the protocol, `registry` the list of kinds. Imports `commit`, `config`, `model`,
-`paimon`, `state`, `storage` and `verify`, and no catalog, engine or plan.
+`kind` has the protocol, `registry` the list of kinds. Kinds work on the tables that `table` opens.
+Imports no catalog, engine or plan.
 """

@@ -19,7 +19,7 @@ from compactord.maintenance.changelogs import (
 )
 from compactord.maintenance.copied_files import watched
 from compactord.maintenance.expire_plan import ExpirePlan, ExpiringChangelogs, plan_changelogs
-from compactord.maintenance.kind import OpenedTable, TableValues, UnderWay
+from compactord.maintenance.kind import OpenedTable, UnderWay
 from compactord.maintenance.planned_deletion import PlannedDeletion, TableChanged, Versions
 from compactord.maintenance.rounds import RoundResult
 from compactord.maintenance.snapshots import (
@@ -42,12 +42,13 @@ from compactord.paimon.snapshot import (
     snapshot_ids,
 )
 from compactord.state.metadata_reader import MetadataReader
+from compactord.table.opening import OpenTable
 
 
 class _Round:
     """One range of changelogs: read completely, then deleted."""
 
-    def __init__(self, table: TableValues, wanted: ExpireRange) -> None:
+    def __init__(self, table: OpenTable, wanted: ExpireRange) -> None:
         self._table, self._storage, self._root = table, table.storage, table.ref.root
         deletion = PlannedDeletion(table, self._require_end)
         snapshots = Snapshots(self._storage, self._root).within(0)
@@ -135,7 +136,7 @@ def _file_count(result: RoundResult[int]) -> int:
     return sum(result.figures[name] for name in ("data_files", "changelog_files", "manifests"))
 
 
-def _range_of(table: TableValues, now_ms: int) -> ExpireRange:
+def _range_of(table: OpenTable, now_ms: int) -> ExpireRange:
     """The changelogs that expire now. Raises `TableChanged` if snapshots may be missing."""
     storage, root = table.storage, table.ref.root
     retention = table.options.expire.changelogs

@@ -13,11 +13,12 @@ from typing import Any
 
 from compactord.errors import FormatError, ObjectNotFound
 from compactord.maintenance.copied_files import watched
-from compactord.maintenance.kind import OpenedTable, RuledKind, TableValues, UnderWay
+from compactord.maintenance.kind import OpenedTable, RuledKind, UnderWay
 from compactord.maintenance.own_files import own_files
 from compactord.maintenance.rounds import Plan, PlannedKind, RoundResult
 from compactord.paimon import paths
 from compactord.paimon.snapshot import parse_consumer
+from compactord.table.opening import OpenTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class IdleConsumer:
         return f"{self.name}, next snapshot {self.next_snapshot or '?'}"
 
 
-def idle_consumers(table: TableValues, now_ms: int) -> tuple[IdleConsumer, ...]:
+def idle_consumers(table: OpenTable, now_ms: int) -> tuple[IdleConsumer, ...]:
     """The consumers that expire now, by name. Raises what reading raises."""
     time_ms = table.options.maintenance.consumer_time_ms
     if time_ms is None:
@@ -59,7 +60,7 @@ def idle_consumers(table: TableValues, now_ms: int) -> tuple[IdleConsumer, ...]:
     return tuple(found)
 
 
-def _next_snapshot(table: TableValues, path: str) -> int | None:
+def _next_snapshot(table: OpenTable, path: str) -> int | None:
     try:
         return parse_consumer(table.storage.read(path), path)
     except (FormatError, ObjectNotFound):

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from compactord.errors import FormatError, ObjectNotFound
-from compactord.maintenance.kind import OpenedTable, TableValues
+from compactord.maintenance.kind import OpenedTable
 from compactord.maintenance.used_names import MAY_BE_RESTORED, WRITE_DELAY_MAX_MS
 from compactord.paimon import paths
 from compactord.paimon.schema import parse_object
 from compactord.paimon.snapshot import Snapshot, branch_names, parse_snapshot, tag_times
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage, require_absent
 from compactord.storage.calls import map_concurrently
+from compactord.table.opening import OpenTable
 
 # Wall clocks are behind UTC by this at most.
 _BEHIND_UTC_MS = 12 * 3_600_000
@@ -65,7 +66,7 @@ class CopyWatch:
 
     def why_wait(
         self,
-        table: TableValues,
+        table: OpenTable,
         now_ms: int,
         snapshot_of: Callable[[int], Snapshot | None] | None = None,
     ) -> str | None:
@@ -98,7 +99,7 @@ def watched(table: OpenedTable, grace_ms: int) -> CopyWatch:
 class _Search:
     def __init__(
         self,
-        table: TableValues,
+        table: OpenTable,
         known: dict[tuple[str, int, int], Identity],
         since_ms: int,
         snapshot_of: Callable[[int], Snapshot | None] | None,

@@ -31,7 +31,6 @@ from compactord.maintenance.kind import (
     Round,
     RuledKind,
     ShownTable,
-    TableValues,
     UnderWay,
 )
 from compactord.paimon import paths
@@ -47,6 +46,7 @@ from compactord.paimon.schema import parse_json
 from compactord.state.columns import newest_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
+from compactord.table.opening import OpenTable
 from compactord.text import count_text
 
 
@@ -102,7 +102,7 @@ class DoneMarks:
     repeats all of them after a kill.
     """
 
-    def __init__(self, table: TableValues, marks: Marks, now_ms: int) -> None:
+    def __init__(self, table: OpenTable, marks: Marks, now_ms: int) -> None:
         options = table.options.maintenance
         self.now_ms = now_ms
         self._marks = marks
@@ -156,7 +156,7 @@ class _Files(_Action):
     The time of the first mark stays.
     """
 
-    def __init__(self, table: TableValues) -> None:
+    def __init__(self, table: OpenTable) -> None:
         self._table = table
         self._known: dict[bytes, SuccessTimes | None] = {}
 
@@ -227,7 +227,7 @@ class DonePartitions:
 
 
 def due_partitions(
-    table: TableValues, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
+    table: OpenTable, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
 ) -> DonePartitions:
     """The partitions that are done and not marked; changes only `marks`.
 
@@ -239,7 +239,7 @@ def due_partitions(
 
 
 def mark_partitions(
-    table: TableValues, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
+    table: OpenTable, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
 ) -> DonePartitions:
     """Mark the partitions of `due_partitions` at `now_ms`, and return the marked ones.
 
@@ -262,7 +262,7 @@ def mark_partitions(
 
 
 def _due(
-    table: TableValues, state: TableState, marks: Marks, done_marks: DoneMarks, zone: tzinfo
+    table: OpenTable, state: TableState, marks: Marks, done_marks: DoneMarks, zone: tzinfo
 ) -> DonePartitions:
     if not done_marks.actions or table.ref.branch != paths.MAIN_BRANCH:
         return DonePartitions()
@@ -303,7 +303,7 @@ def _due(
 
 
 def _has_passed(
-    table: TableValues, spec: PartitionSpec, created_ms: int, now_ms: int, zone: tzinfo
+    table: OpenTable, spec: PartitionSpec, created_ms: int, now_ms: int, zone: tzinfo
 ) -> bool:
     """Whether a partition has been idle long enough, after its own time and its newest file."""
     options = table.options.maintenance.mark_done
@@ -315,7 +315,7 @@ def _has_passed(
     return now_ms - max(end_ms, created_ms) > options.idle_ms
 
 
-def _spec(table: TableValues, partition: bytes) -> PartitionSpec:
+def _spec(table: OpenTable, partition: bytes) -> PartitionSpec:
     """Spec of the partition; empty for a damaged one, which is quarantined and never done."""
     try:
         return table.partition_spec(partition)
@@ -335,7 +335,7 @@ class MarkDone(RuledKind[DonePartitions]):
     at_any_time = True
     counters = (("partitions_marked_done", "Partitions marked done."),)
 
-    def not_configured(self, table: TableValues) -> str | None:
+    def not_configured(self, table: OpenTable) -> str | None:
         why_not = table.options.maintenance.why_none_marked(table.entries, table.events)
         why_not = why_not or RuledKind.not_configured(self, table)
         if why_not is None and table.ref.branch != paths.MAIN_BRANCH:

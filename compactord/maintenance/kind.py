@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
@@ -21,12 +21,9 @@ from compactord.config.windows import may_start
 from compactord.errors import CompactordError
 from compactord.ids import Owner
 from compactord.model import WorkKind
-from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
-from compactord.paimon.data_file import BucketId
-from compactord.paimon.options.table_options import TableOptions
-from compactord.paimon.schema import TableRef, TableSchema
 from compactord.state.table_state import TableState
-from compactord.storage.base import Storage
+from compactord.table.opening import OpenTable
+from compactord.table.session import ChosenPartitions
 from compactord.verify.holds import Hold
 
 T = TypeVar("T")
@@ -50,51 +47,11 @@ class UnderWay:
     reads_from: int | None = None
 
 
-class TableValues(Protocol):
-    """A table in its newest known schema."""
-
-    @property
-    def storage(self) -> Storage: ...
-
-    @property
-    def ref(self) -> TableRef: ...
-
-    @property
-    def schema(self) -> TableSchema: ...
-
-    @property
-    def options(self) -> TableOptions: ...
-
-    @property
-    def entries(self) -> PartitionEntries | None:
-        """Partition entries in the catalog, or None if no option requires them; `events` alike."""
-        ...
-
-    @property
-    def events(self) -> PartitionEvents | None: ...
-
-    def bucket_folder(self, bucket: BucketId) -> str: ...
-
-    def partition_path(self, partition: bytes) -> str:
-        """Raises `FormatError` if the partition cannot be read, as does `partition_spec`."""
-        ...
-
-    def partition_spec(self, partition: bytes) -> PartitionSpec: ...
-
-    def partition_text(self, partition: bytes) -> str:
-        """Text for messages, also of a partition that cannot be read."""
-        ...
-
-
-# Chooses the partitions of the newest state to remove.
-ChosenPartitions: TypeAlias = Callable[[TableValues, TableState], Collection[bytes]]
-
-
 class OpenedTable(Protocol):
     """The open table of a compactor, on which kinds run. Thread-safe."""
 
     @property
-    def table(self) -> TableValues: ...
+    def table(self) -> OpenTable: ...
 
     @property
     def clock(self) -> Clock: ...
@@ -259,7 +216,7 @@ class ShownTable:
 
     name: str
     is_dry: bool
-    table: TableValues | None
+    table: OpenTable | None
 
     @property
     def expired(self) -> str:
@@ -291,7 +248,7 @@ class OfferedKind(MaintenanceKind[T]):
     explicit_only: ClassVar[bool] = False
     rule: ClassVar[str | None] = None
 
-    def not_configured(self, table: TableValues) -> str | None:
+    def not_configured(self, table: OpenTable) -> str | None:
         """Why the table's options do not request this kind, or None if it runs."""
         return None
 
@@ -332,7 +289,7 @@ class RuledKind(OfferedKind[T]):
     interval_ms: int
     grace_ms: int = 0
 
-    def not_configured(self, table: TableValues) -> str | None:
+    def not_configured(self, table: OpenTable) -> str | None:
         is_requested = self.always_runs or self.name in table.options.maintenance.requested
         return None if is_requested else self.not_requested
 

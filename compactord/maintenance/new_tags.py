@@ -34,7 +34,6 @@ from compactord.maintenance.kind import (
     Round,
     RuledKind,
     ShownTable,
-    TableValues,
     UnderWay,
     because,
 )
@@ -61,6 +60,7 @@ from compactord.paimon.snapshot import (
     still_stands,
 )
 from compactord.storage.base import Creation, read_back, require_absent
+from compactord.table.opening import OpenTable
 from compactord.text import count_text
 
 
@@ -198,7 +198,7 @@ class _TagWithdrawn(Exception):
     """The snapshot was deleted or replaced. The text is a message for operators."""
 
 
-def tags_due(table: TableValues, progress: TagProgress, *, now_ms: int, zone: tzinfo) -> TagsDue:
+def tags_due(table: OpenTable, progress: TagProgress, *, now_ms: int, zone: tzinfo) -> TagsDue:
     """Tags to create and to delete; changes only `progress`. Raises what reading raises."""
     options = table.options.maintenance.tag_creation
     if options is None:
@@ -207,7 +207,7 @@ def tags_due(table: TableValues, progress: TagProgress, *, now_ms: int, zone: tz
 
 
 def create_tags(
-    table: TableValues,
+    table: OpenTable,
     progress: TagProgress,
     *,
     owner: Owner,
@@ -235,7 +235,7 @@ class _Creation:
 
     def __init__(
         self,
-        table: TableValues,
+        table: OpenTable,
         options: TagCreationOptions,
         progress: TagProgress,
         *,

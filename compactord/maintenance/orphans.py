@@ -28,7 +28,6 @@ from compactord.maintenance.kind import (
     Report,
     Round,
     ShownTable,
-    TableValues,
     UnderWay,
     in_windows,
 )
@@ -44,6 +43,7 @@ from compactord.maintenance.orphan_search import (
 from compactord.maintenance.used_names import Incomplete
 from compactord.paimon import paths
 from compactord.storage.base import Storage
+from compactord.table.opening import OpenTable
 from compactord.text import count_text, size_text
 
 
@@ -392,7 +392,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
         why_wait = partial(copies.why_wait, table.table, rule.now_ms)
         return OrphanSearch(table.table.storage, folders, rule, stop_early, why_wait)
 
-    def _trash(self, values: TableValues, folders: TableFolders) -> str | None:
+    def _trash(self, values: OpenTable, folders: TableFolders) -> str | None:
         """The folder of this table in the trash. Raises `UsageError` for one of another store."""
         if self.trash is None:
             return None

@@ -11,10 +11,10 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from compactord.errors import AccessDenied, UnsupportedTable
-from compactord.maintenance.kind import TableValues
 from compactord.paimon import paths
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.storage.base import Storage
+from compactord.table.opening import OpenTable
 
 _EXTERNAL = ("data-file.external-paths", "global-index.external-path")
 # Folders of a table in which no data, index or statistics file is.
@@ -103,7 +103,7 @@ class OwnFiles:
         return UnsupportedTable(self._location, [f"file {path} {why}; no file is deleted"])
 
 
-def own_files(table: TableValues) -> OwnFiles:
+def own_files(table: OpenTable) -> OwnFiles:
     """The files of a table, by its options."""
     location = table.ref.location
     return OwnFiles(

@@ -26,14 +26,12 @@ from compactord.commit.changes import CommitOutcome, Committed, Replaced
 from compactord.errors import CompactordError, FormatError
 from compactord.maintenance.copied_files import watched
 from compactord.maintenance.kind import (
-    ChosenPartitions,
     Done,
     OpenedTable,
     Report,
     Round,
     RuledKind,
     ShownTable,
-    TableValues,
     UnderWay,
     because,
 )
@@ -46,13 +44,15 @@ from compactord.paimon.snapshot import branch_names
 from compactord.state.columns import newest_files
 from compactord.state.live_files import LiveFiles
 from compactord.state.table_state import TableState, load_newest
+from compactord.table.opening import OpenTable
+from compactord.table.session import ChosenPartitions
 from compactord.text import count_text
 from compactord.verify.holds import text_of
 
 _log = structlog.get_logger()
 
 
-def has_entries(table: TableValues) -> bool:
+def has_entries(table: OpenTable) -> bool:
     """Whether the table's catalog has entries for its partitions."""
     return table.entries is not None and table.options.maintenance.in_catalog
 
@@ -64,7 +64,7 @@ class ExpiringEntries:
         self._dropped: dict[bytes, PartitionSpec] = {}
         self._entries: PartitionEntries | None = None
 
-    def drop(self, table: TableValues, partitions: Collection[bytes]) -> None:
+    def drop(self, table: OpenTable, partitions: Collection[bytes]) -> None:
         """Drop the entries of partitions that exist in no other branch, once each.
 
         Raises what reading the branches raises, before the first drop, and errors of the catalog.
@@ -88,7 +88,7 @@ class ExpiringEntries:
             self._entries.add(kept)
 
 
-def _partitions_of_other_branches(table: TableValues) -> Iterator[frozenset[bytes]]:
+def _partitions_of_other_branches(table: OpenTable) -> Iterator[frozenset[bytes]]:
     for branch in (paths.MAIN_BRANCH, *branch_names(table.storage, table.ref.location)):
         if branch != table.ref.branch:
             state = load_newest(table.storage, replace(table.ref, branch=branch)).state
@@ -126,7 +126,7 @@ class ExpiredPartitions:
 
 
 def due_partitions(
-    table: TableValues,
+    table: OpenTable,
     state: TableState,
     *,
     now_ms: int,
@@ -163,7 +163,7 @@ def due_partitions(
 
 
 def expire_partitions(
-    table: TableValues,
+    table: OpenTable,
     state: TableState,
     drop: Callable[[ChosenPartitions], CommitOutcome],
     *,
@@ -199,7 +199,7 @@ def expire_partitions(
         entries = ExpiringEntries()
 
         def still_due(
-            newest: TableValues,
+            newest: OpenTable,
             state: TableState,
             among: Collection[bytes] = batch,
             entries: ExpiringEntries = entries,
@@ -222,7 +222,7 @@ def expire_partitions(
     return done
 
 
-def _with(done: ExpiredPartitions, table: TableValues, outcome: Committed) -> ExpiredPartitions:
+def _with(done: ExpiredPartitions, table: OpenTable, outcome: Committed) -> ExpiredPartitions:
     """Log what a snapshot removed, and add it to the result."""
     partitions = {change.bucket.partition for change in outcome.published}
     folders = sorted(table.partition_path(each) for each in partitions)
@@ -243,7 +243,7 @@ def _with(done: ExpiredPartitions, table: TableValues, outcome: Committed) -> Ex
     )
 
 
-def _encoded_ms(table: TableValues, partition: bytes, expiry: PartitionExpiryOptions) -> int | None:
+def _encoded_ms(table: OpenTable, partition: bytes, expiry: PartitionExpiryOptions) -> int | None:
     """Local time encoded in the partition values, or None."""
     texts = _texts(table, partition)
     if texts is None:
@@ -275,7 +275,7 @@ def _updated_ms(
     return found
 
 
-def _order(table: TableValues, partition: bytes) -> bytes | None:
+def _order(table: OpenTable, partition: bytes) -> bytes | None:
     """Sort key in the order in which Java sorts the joined texts, or None if one is unknown."""
     texts = _texts(table, partition)
     if texts is None:
@@ -284,7 +284,7 @@ def _order(table: TableValues, partition: bytes) -> bytes | None:
     return ",".join(default if text is None else text for text in texts).encode("utf-16-be")
 
 
-def _texts(table: TableValues, partition: bytes) -> list[str | None] | None:
+def _texts(table: OpenTable, partition: bytes) -> list[str | None] | None:
     """Texts of the values, or None if the row cannot be read or a value has no text."""
     fields = table.schema.partition_fields
     try:
@@ -309,7 +309,7 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         ),
     )
 
-    def not_configured(self, table: TableValues) -> str | None:
+    def not_configured(self, table: OpenTable) -> str | None:
         why_not = table.options.maintenance.why_none_expires(table.entries)
         return why_not or RuledKind.not_configured(self, table)
 

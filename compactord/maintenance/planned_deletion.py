@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from compactord.errors import ObjectNotFound
 from compactord.maintenance.expire_plan import ExpirePlan
-from compactord.maintenance.kind import TableValues
 from compactord.maintenance.orphan_search import remove_folders
 from compactord.maintenance.own_files import OwnFiles, own_files
 from compactord.paimon import paths
@@ -17,6 +16,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, branch_names, read_snapshot, snapshot_files
 from compactord.storage.base import Storage
 from compactord.storage.calls import for_each_concurrently
+from compactord.table.opening import OpenTable
 
 # The table is checked against the plan once in this many deletions.
 _CHECK_INTERVAL = 100
@@ -116,7 +116,7 @@ class PlannedDeletion:
     `require_end` raises `TableChanged` unless the version that becomes the oldest is the same.
     """
 
-    def __init__(self, table: TableValues, require_end: Callable[[], None]) -> None:
+    def __init__(self, table: OpenTable, require_end: Callable[[], None]) -> None:
         self._storage, self._table = table.storage, table.ref
         self._require_end = require_end
         self._own = own_files(table)

@@ -39,7 +39,6 @@ from compactord.maintenance.kind import (
     OpenedTable,
     Round,
     RuledKind,
-    TableValues,
     UnderWay,
 )
 from compactord.maintenance.later_snapshots import LaterSnapshots
@@ -65,6 +64,7 @@ from compactord.paimon.snapshot import (
 from compactord.state.metadata_reader import MetadataReader
 from compactord.storage.base import Storage
 from compactord.storage.calls import map_concurrently
+from compactord.table.opening import OpenTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +301,7 @@ class _Round:
 
     def __init__(
         self,
-        table: TableValues,
+        table: OpenTable,
         wanted: ExpireRange,
         snapshots: Snapshots,
         later: LaterSnapshots,
@@ -414,7 +414,7 @@ def _other_roots(storage: Storage, table: TableRef) -> Iterator[str]:
 
 
 def _range_of(
-    table: TableValues, snapshots: Snapshots, kept: Sequence[int], now_ms: int
+    table: OpenTable, snapshots: Snapshots, kept: Sequence[int], now_ms: int
 ) -> ExpireRange:
     options = table.options.expire
     is_held = options.changelogs is None or not options.changelogs.holds_changelogs_only

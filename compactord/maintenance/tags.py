@@ -32,7 +32,6 @@ from compactord.maintenance.kind import (
     Round,
     RuledKind,
     ShownTable,
-    TableValues,
     UnderWay,
     because,
 )
@@ -58,6 +57,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.state.metadata_reader import FileChange, MetadataReader
 from compactord.storage.base import require_absent
+from compactord.table.opening import OpenTable
 from compactord.text import count_text
 
 
@@ -86,7 +86,7 @@ class TagDeletion:
     and `TableChanged` if snapshots may be missing.
     """
 
-    def __init__(self, table: TableValues, tag: DueTag, now_ms: int) -> None:
+    def __init__(self, table: OpenTable, tag: DueTag, now_ms: int) -> None:
         self._table, self._tag = table, tag
         self._storage, self._root = table.storage, table.ref.root
         self._own = own_files(table)
@@ -221,7 +221,7 @@ class ExpiredTags:
     why_not: str | None = None
 
 
-def due_tags(table: TableValues, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...]:
+def due_tags(table: OpenTable, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...]:
     """The tags of the branch that expire now, in the order of their snapshots.
 
     Raises what reading raises, and `FormatError` for a tag that cannot be parsed.
@@ -259,14 +259,14 @@ def _end_ms(data: bytes, path: str) -> int | None:
 
 
 def expire_tags(
-    table: TableValues, now_ms: int, zone: tzinfo, copies: CopyWatch = NO_WATCH
+    table: OpenTable, now_ms: int, zone: tzinfo, copies: CopyWatch = NO_WATCH
 ) -> ExpiredTags:
     """Delete the tags that expire now. Raises what `due_tags` and `delete_tags` raise."""
     return delete_tags(table, due_tags(table, now_ms, zone), now_ms, copies)
 
 
 def delete_tags(
-    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
+    table: OpenTable, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
 ) -> ExpiredTags:
     """Delete tags, one after the other, unless `copies` shows a possible restore of the table.
 
@@ -294,7 +294,7 @@ def delete_tags(
 
 
 def _unless_restored(
-    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch
+    table: OpenTable, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch
 ) -> Iterator[DueTag]:
     """The tags. Raises `TableChanged` before the first if the table may be under restore."""
     for number, tag in enumerate(tags):
@@ -305,7 +305,7 @@ def _unless_restored(
 
 
 def preview_tags(
-    table: TableValues, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
+    table: OpenTable, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
 ) -> Done[ExpiredTags]:
     """The tags and files that `delete_tags` would delete; changes nothing.
 

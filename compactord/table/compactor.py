@@ -32,7 +32,6 @@ from compactord.errors import (
     DataFileMissing,
     ObjectNotFound,
 )
-from compactord.maintenance.kind import ChosenPartitions
 from compactord.model import Compaction, SubcompactionFailure, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
@@ -54,7 +53,7 @@ from compactord.table.opening import OpenTable
 from compactord.table.planner import OwnWork, TablePlanner
 from compactord.table.planning import PartitionTest, StatePlanner
 from compactord.table.request import CompactRequest
-from compactord.table.session import TableSession
+from compactord.table.session import ChosenPartitions, TableSession
 from compactord.table.status import rate_limited
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 from compactord.verify.holds import Hold, TableHolds, text_of

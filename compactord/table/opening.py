@@ -73,6 +73,7 @@ class OpenTable:
 
     @property
     def entries(self) -> PartitionEntries | None:
+        """Partition entries in the catalog, or None if no option requires them; `events` alike."""
         return self.access.entries
 
     @property
@@ -127,6 +128,7 @@ class OpenTable:
         )
 
     def partition_path(self, partition: bytes) -> str:
+        """Raises `FormatError` if the partition cannot be read, as does `partition_spec`."""
         return paths.spec_path(self.partition_spec(partition))
 
     def partition_spec(self, partition: bytes) -> PartitionSpec:

@@ -43,6 +43,8 @@ _APPENDED_MAX = 1_000
 # A plan on a just confirmed snapshot needs no look back if the last one was this recent.
 _CONFIRMED_MS = 1_000
 
+# Chooses the partitions of the newest state to remove.
+ChosenPartitions: TypeAlias = Callable[[OpenTable, TableState], Collection[bytes]]
 _Checked: TypeAlias = tuple[CompactRequest, int, SnapshotIdentity | None]
 
 
@@ -215,7 +217,7 @@ class TableSession:
 
     def drop_partitions(
         self,
-        chosen: Callable[[OpenTable, TableState], Collection[bytes]],
+        chosen: ChosenPartitions,
         *,
         busy: Collection[BucketId],
     ) -> CommitOutcome:

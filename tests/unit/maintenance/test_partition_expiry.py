@@ -19,7 +19,7 @@ from compactord.clock import WallTime
 from compactord.commit.changes import CommitOutcome, Committed, Conflict, Replaced
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, FormatError, StorageError
-from compactord.maintenance.kind import ChosenPartitions, MaintenanceRecord
+from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.partitions import (
     DuePartitions,
     ExpiredPartitions,
@@ -38,6 +38,7 @@ from compactord.state.table_state import TableState, load_state
 from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
 from compactord.table.opening import OpenTable, open_table
+from compactord.table.session import ChosenPartitions
 from compactord_demo.schema_files import schema_json
 from compactord_demo.writer import create_table
 from tests.builders import FIRST, NOW_MS, SECOND, leftovers
