@@ -33,7 +33,7 @@ from compactord.engine.worker import (
     Assignment,
     LeaseOffice,
     discard,
-    file_names,
+    file_paths,
     run_batches,
     run_payloads,
 )
@@ -247,7 +247,8 @@ class ClassicCarrier:
             outcome = pickle.loads(self._collect(payload, run_payloads)[0])
         finally:
             # Files of a speculative copy of the task, or of a worker whose answer was lost.
-            discard(subcompaction, self._leases.end(lease).difference(file_names(outcome)))
+            kept = file_paths(subcompaction, outcome)
+            discard(subcompaction, self._leases.end(lease).difference(kept))
         return outcome
 
     def cancel(self, group: str) -> None:

@@ -8,13 +8,13 @@ Spark does not notify a Python worker of a killed task: after about three second
 SIGKILL, which would leave its files behind. So each subcompaction is sent with a lease. The worker
 keeps a connection to the driver while it works, and the driver closes it when the subcompaction's
 job has ended for any reason: a result arrived (a speculative copy of the task has to stop), it was
-cancelled, or the driver died. Before a worker returns its result to Spark it sends the names of its
+cancelled, or the driver died. Before a worker returns its result to Spark it sends the paths of its
 files to the driver and waits for an acknowledgement. So the driver can remove the files of a
 speculative copy that finished as well, or of a worker whose result was lost. A worker that cannot
 reach the driver works without a lease.
 
-On the connection the worker sends a token; then, at most once, the length of the names (4 bytes,
-big-endian) and the names in UTF-8, each ended by a newline. The driver answers with one byte.
+On the connection the worker sends a token; then, at most once, the length of the paths (4 bytes,
+big-endian) and the paths in UTF-8, each ended by a newline. The driver answers with one byte.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def hold(lease: Lease) -> socket.socket | None:
     return connection
 
 
-def report(connection: socket.socket, names: Sequence[str]) -> bool:
+def report(connection: socket.socket, paths: Sequence[str]) -> bool:
     """Report written files to the driver. Returns False if the lease has ended.
 
     Also True if the driver does not answer: only the end of the lease is a reason to stop.
     """
-    text = "".join(f"{name}\n" for name in names).encode()
+    text = "".join(f"{path}\n" for path in paths).encode()
     try:
         connection.sendall(len(text).to_bytes(_LENGTH_BYTES, "big") + text)
         return connection.recv(1) != b""
@@ -102,7 +102,7 @@ class LeaseOffice:
             self._address = (host, self._listener.getsockname()[1])
         self._is_closed = False
         self._lock = threading.Lock()
-        # By token, while the lease is valid: connections, and the names of files.
+        # By token, while the lease is valid: connections, and the paths of files.
         self._holders: dict[bytes, list[socket.socket]] = {}
         self._reported: dict[bytes, set[str]] = {}
         self._thread = threading.Thread(target=self._accept, name="leases", daemon=True)
@@ -118,7 +118,7 @@ class LeaseOffice:
     def end(self, lease: Lease) -> set[str]:
         """End a lease for its present and later holders.
 
-        Returns the names of all files that holders have reported.
+        Returns the paths of all files that holders have reported.
         """
         with self._lock:
             holders = self._holders.pop(lease.token, [])
@@ -175,9 +175,13 @@ class Assignment:
     lease: Lease | None
 
 
-def run_subcompaction(subcompaction: Subcompaction) -> SubcompactionOutcome:
+def run_subcompaction(
+    subcompaction: Subcompaction, created: list[str] | None = None
+) -> SubcompactionOutcome:
     """Calls `run_subcompaction` of the rewrite package, imported at the first subcompaction."""
-    outcome: SubcompactionOutcome = rewrite_module().run_subcompaction(subcompaction)
+    outcome: SubcompactionOutcome = rewrite_module().run_subcompaction(
+        subcompaction, created=created
+    )
     return outcome
 
 
@@ -188,15 +192,16 @@ def run_assignment(payload: bytes) -> bytes:
     worker process: its answer is not needed any more.
     """
     assignment: Assignment = pickle.loads(payload)
-    outcome: SubcompactionOutcome | None = None
+    # Its own record: an interrupt may come after the rewrite has ended and before it has returned.
+    created: list[str] = []
     stop = StopWatch(assignment.lease)
     try:
         with stop:
-            outcome = run_subcompaction(assignment.subcompaction)
-            stop.report(file_names(outcome))
+            outcome = run_subcompaction(assignment.subcompaction, created)
+            stop.report(file_paths(assignment.subcompaction, outcome))
     finally:
         if stop.was_stopped:
-            discard(assignment.subcompaction, file_names(outcome))
+            discard(assignment.subcompaction, created)
     return pickle.dumps(outcome)
 
 
@@ -216,21 +221,22 @@ def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays([outcome], ["outcome"])
 
 
-def file_names(outcome: SubcompactionOutcome | None) -> list[str]:
-    """Names of the files that an attempt at a subcompaction has left behind."""
+def file_paths(subcompaction: Subcompaction, outcome: SubcompactionOutcome | None) -> list[str]:
+    """Paths of the files that an attempt at the subcompaction has left behind."""
     if isinstance(outcome, SubcompactionResult):
-        return [output.file.file_name for output in outcome.outputs]
+        folder = subcompaction.write.folder
+        return [f"{folder}/{output.file.file_name}" for output in outcome.outputs]
     return []
 
 
-def discard(subcompaction: Subcompaction, names: Iterable[str]) -> None:
+def discard(subcompaction: Subcompaction, paths: Iterable[str]) -> None:
     """Remove unused files of an attempt."""
     # The next sweep finds files by name that cannot be removed now.
     with contextlib.suppress(StorageError):
         storage = subcompaction.storage.open()
-        for name in names:
+        for path in paths:
             with contextlib.suppress(StorageError):
-                storage.delete(f"{subcompaction.write.folder}/{name}")
+                storage.delete(path)
 
 
 class StopWatch:
@@ -272,15 +278,15 @@ class StopWatch:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def report(self, names: Sequence[str]) -> None:
+    def report(self, paths: Sequence[str]) -> None:
         """Report the files of this attempt to the driver, before Spark gets its result.
 
         Raises `KeyboardInterrupt` if the lease has ended: another attempt was faster.
         """
-        if self._watcher is None or not names:
+        if self._watcher is None or not paths:
             return
         self._has_tried.wait()
-        if self._held is not None and not report(self._held, names):
+        if self._held is not None and not report(self._held, paths):
             self._interrupt(signal.SIGTERM, None)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:

@@ -166,14 +166,17 @@ class Outputs:
     """All files of a subcompaction. As a context manager it removes all of them on an exception.
 
     `finished` has the order in which files were completed; within a kind, the order of rows.
+    Before a file is created, its path is added to `created`.
     """
 
-    def __init__(self, *, storage: Storage, unique_name: str, clock: Clock) -> None:
+    def __init__(
+        self, *, storage: Storage, unique_name: str, clock: Clock, created: list[str] | None = None
+    ) -> None:
         self.storage = storage
         self.clock = clock
         self._unique_name = unique_name
         self._series: list[OutputSeries] = []
-        self._created: list[str] = []
+        self._created = [] if created is None else created
         self.finished: list[Output] = []
 
     def __enter__(self) -> Outputs:

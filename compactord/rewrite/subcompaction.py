@@ -113,16 +113,23 @@ def run_subcompaction(
     threaded: bool | None = None,
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
+    created: list[str] | None = None,
 ) -> SubcompactionOutcome:
     """Call `rewrite` and convert its exceptions to a `SubcompactionFailure`. The entry point of a
     worker.
 
     Files that appear damaged are read once more first: a bit may have flipped on its way from the
     store. Exceptions that end the process (KeyboardInterrupt, SystemExit) are raised after the
-    subcompaction's files have been removed.
+    subcompaction's files have been removed; if one comes when all is written, a caller that gave
+    the list `created` finds the paths of the files there.
     """
     rewritten = partial(
-        rewrite, subcompaction, threaded=threaded, formats=formats, functions=functions
+        rewrite,
+        subcompaction,
+        threaded=threaded,
+        formats=formats,
+        functions=functions,
+        created=created,
     )
     try:
         return read_twice(rewritten)
@@ -159,6 +166,7 @@ def rewrite(
     threaded: bool | None = None,
     formats: Formats = FORMATS,
     functions: MergeFunctions = MERGE_FUNCTIONS,
+    created: list[str] | None = None,
 ) -> SubcompactionResult:
     """Merge or concatenate the subcompaction's inputs into new files; find the rows that they
     delete.
@@ -169,7 +177,7 @@ def rewrite(
 
     Raises `FormatError` for inputs that do not match the manifests and the schema,
     `SubcompactionError` if its memory does not suffice, and `StorageError`. After an error every
-    created file is removed.
+    created file is removed. Paths are added to `created` before their files are created.
     """
     source = subcompaction.source
     if isinstance(source, MergeSpec) and source.keeps_inputs and source.changelog is None:
@@ -178,7 +186,12 @@ def rewrite(
     meter, tally = Meter(), RequestTally()
     storage = reporting(subcompaction.storage.open(), tally.add)
     reader = _reader(subcompaction, storage, formats, clock)
-    outputs = Outputs(storage=storage, unique_name=subcompaction.owner.unique_name(), clock=clock)
+    outputs = Outputs(
+        storage=storage,
+        unique_name=subcompaction.owner.unique_name(),
+        clock=clock,
+        created=created,
+    )
     with contextlib.closing(reader):
         rewriting = _Rewriting(subcompaction, reader, functions)
         try:

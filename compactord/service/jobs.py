@@ -21,7 +21,7 @@ from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.changes import BucketChange
 from compactord.engine.base import Engine
-from compactord.engine.worker import discard, file_names
+from compactord.engine.worker import discard, file_paths
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.kind import Round
 from compactord.model import TableName
@@ -309,7 +309,9 @@ class JobRunner:
             case effects.RestartEngine(why=why):
                 self.restart(why)
             case effects.RemoveOutputs(subcompaction=subcompaction, result=result):
-                self._begin(self.maintenance, discard, subcompaction, file_names(result))
+                self._begin(
+                    self.maintenance, discard, subcompaction, file_paths(subcompaction, result)
+                )
             case effects.MaintenanceJob():
                 self._begin(self.maintenance, self._run, effect)
             case effects.Job():

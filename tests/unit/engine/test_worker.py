@@ -19,6 +19,7 @@ from compactord.engine.worker import (
     StopWatch,
     run_assignment,
     run_payloads,
+    run_subcompaction,
 )
 from compactord.model import SubcompactionResult
 from tests.spark.subcompactions import append_subcompaction, outputs
@@ -103,12 +104,17 @@ def test_a_task_that_ends_in_time_leaves_no_handler_behind(office: LeaseOffice) 
 def test_the_driver_knows_the_files_before_spark_gets_the_result(
     office: LeaseOffice, tmp_path: Path
 ) -> None:
-    lease = office.grant()
-    run_assignment(
-        pickle.dumps(Assignment(subcompaction=append_subcompaction(tmp_path), lease=lease))
-    )
-    assert sorted(office.end(lease)) == outputs(tmp_path)
-    assert len(outputs(tmp_path)) == 1
+    lease, subcompaction = office.grant(), append_subcompaction(tmp_path)
+    run_assignment(pickle.dumps(Assignment(subcompaction=subcompaction, lease=lease)))
+    (name,) = outputs(tmp_path)
+    assert office.end(lease) == {f"{subcompaction.write.folder}/{name}"}
+
+
+def test_files_are_known_before_the_rewrite_returns(tmp_path: Path) -> None:
+    subcompaction, created = append_subcompaction(tmp_path), list[str]()
+    run_subcompaction(subcompaction, created)
+    (name,) = outputs(tmp_path)
+    assert created == [f"{subcompaction.write.folder}/{name}"]
 
 
 def test_a_result_that_nobody_waits_for_is_removed(office: LeaseOffice, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from compactord.commit.changes import BucketChange, Conflict, NothingCommitted
-from compactord.engine.worker import discard, file_names, run_subcompaction
+from compactord.engine.worker import discard, file_paths, run_subcompaction
 from compactord.errors import CommitError
 from compactord.model import (
     DATA,
@@ -131,5 +131,5 @@ def test_a_file_of_any_kind_that_is_lost_before_its_commit_takes_the_others_alon
 
 def test_a_worker_whose_answer_nobody_reads_removes_files_of_all_kinds(case: Case):
     result = _with_audit(case.subcompaction)
-    discard(case.subcompaction, file_names(result))
+    discard(case.subcompaction, file_paths(case.subcompaction, result))
     assert case.storage.objects == case.before
