@@ -13,6 +13,7 @@ from compactord.ids import Owner
 from compactord.maintenance.changelog_expiry import ExpireChangelogs
 from compactord.maintenance.consumer_expiry import ExpireConsumers, IdleConsumer
 from compactord.maintenance.copied_files import NO_WATCH, CheckedFiles, CopyWatch
+from compactord.maintenance.done import MarkDone, Marks
 from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.later_snapshots import LaterSnapshots
 from compactord.maintenance.rounds import RoundResult
@@ -70,6 +71,24 @@ class Opened:
 def expire_consumers(table: OpenTable, now_ms: int) -> list[IdleConsumer]:
     """The consumers that a round deleted."""
     return ExpireConsumers(interval_ms=0).run(Opened(table=table, now_ms=now_ms), None).items
+
+
+def mark_done(
+    table: OpenTable,
+    now_ms: int,
+    *,
+    marks: Marks | None = None,
+    zone: tzinfo = timezone.utc,
+    state: TableState | None = None,
+    is_dry: bool = False,
+) -> list[str]:
+    """The folders of the partitions that a round marked, or would mark."""
+    memories = {Marks: marks or Marks()}
+    opened = Opened(table=table, now_ms=now_ms, zone=zone, state=state, memories=memories)
+    kind = MarkDone(interval_ms=0)
+    done = kind.preview(opened).rounds[0] if is_dry else kind.run(opened, None)
+    assert not done.more
+    return [each.folder for each in done.items]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,11 +80,9 @@ class ExpireConsumers(RuledKind[RoundResult[IdleConsumer]], PlannedKind[IdleCons
     not_requested = "consumer.expiration-time is not set"
     counters = (("expired_consumers", "Consumers that expired."),)
 
-    def plan(
-        self, table: OpenedTable, now_ms: int, under_way: UnderWay | None
-    ) -> Plan[IdleConsumer]:
+    def plan(self, table: OpenedTable, under_way: UnderWay | None) -> Plan[IdleConsumer]:
         """Idle consumers; none while the table is held or being restored: they keep snapshots."""
-        idle = idle_consumers(table.table, now_ms)
+        idle = idle_consumers(table.table, table.clock.now_ms())
         copies = watched(table, self.grace_ms)
         may_delete = (
             idle

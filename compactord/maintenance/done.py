@@ -15,24 +15,15 @@ of an event is its first query, unless another action gives a time.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any, Protocol
 
-import structlog
-
 from compactord.clock import epoch_ms
-from compactord.errors import CompactordError, FormatError, ObjectNotFound
-from compactord.maintenance.kind import (
-    Done,
-    OpenedTable,
-    Report,
-    Round,
-    RuledKind,
-    ShownTable,
-    UnderWay,
-)
+from compactord.errors import FormatError, ObjectNotFound
+from compactord.maintenance.kind import Done, OpenedTable, RuledKind, UnderWay
+from compactord.maintenance.rounds import Plan, PlannedKind, RoundResult
 from compactord.paimon import paths
 from compactord.paimon.catalog_partitions import (
     PartitionEntries,
@@ -47,7 +38,6 @@ from compactord.state.columns import newest_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable
-from compactord.text import count_text
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +82,9 @@ class DuePartition:
     partition: bytes
     folder: str
     spec: PartitionSpec
+
+    def __str__(self) -> str:
+        return self.folder
 
 
 class DoneMarks:
@@ -213,59 +206,20 @@ class _Events(_Action):
         self._events.mark_done(due.spec)
 
 
-_log = structlog.get_logger()
 # Partitions whose marks one round reads.
 _READ_AT_ONCE = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DonePartitions:
-    """Partitions found or marked in one round. `more`: it did not check all partitions."""
-
-    due: Sequence[DuePartition] = ()
-    more: bool = False
-
-
-def due_partitions(
-    table: OpenTable, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
-) -> DonePartitions:
-    """The partitions that are done and not marked; changes only `marks`.
-
-    `state` is the newest one, read at `now_ms` or later; `zone` is the writers' time zone. Only
-    main has such partitions: all branches share the partition folders. Raises what reading raises,
-    and errors of the catalog.
-    """
-    return _due(table, state, marks, DoneMarks(table, marks, now_ms), zone)
-
-
-def mark_partitions(
-    table: OpenTable, state: TableState, marks: Marks, *, now_ms: int, zone: tzinfo
-) -> DonePartitions:
-    """Mark the partitions of `due_partitions` at `now_ms`, and return the marked ones.
-
-    Raises the errors of `due_partitions` before the first mark, and `StorageError` if a file cannot
-    be written or the catalog fails: the next round continues there. Logs the marked partitions in
-    any case.
-    """
-    done_marks = DoneMarks(table, marks, now_ms)
-    found = _due(table, state, marks, done_marks, zone)
-    done: list[DuePartition] = []
-    try:
-        for each in found.due:
-            done_marks.make(each)
-            done.append(each)
-    finally:
-        if done:
-            folders = [each.folder for each in done]
-            _log.info("partitions_marked_done", partitions=folders, actions=done_marks.actions)
-    return replace(found, due=done)
-
-
 def _due(
     table: OpenTable, state: TableState, marks: Marks, done_marks: DoneMarks, zone: tzinfo
-) -> DonePartitions:
+) -> Plan[DuePartition]:
+    """The partitions that are done and not marked; changes only `marks`.
+
+    `state` was read when `done_marks` began, or later; `zone` is the writers' time zone. Only main
+    has such partitions: all branches share the partition folders.
+    """
     if not done_marks.actions or table.ref.branch != paths.MAIN_BRANCH:
-        return DonePartitions()
+        return Plan()
     lookup = table.options.compaction.lookup
     newest = newest_files(state.files, waits=lookup is not None and lookup.readers_wait)
     created_ms = {} if state.appended is None else state.appended.created_ms
@@ -299,7 +253,7 @@ def _due(
             marks.marked_ms[each.partition] = marked_ms
         if marked_ms is None or marked_ms <= appended[each.partition]:
             due.append(each)
-    return DonePartitions(due=due, more=more)
+    return Plan(items=due, more=more, context=done_marks)
 
 
 def _has_passed(
@@ -324,10 +278,14 @@ def _spec(table: OpenTable, partition: bytes) -> PartitionSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkDone(RuledKind[DonePartitions]):
+class MarkDone(RuledKind[RoundResult[DuePartition]], PlannedKind[DuePartition]):
     """Due every `interval_ms`, at any time of the week, if options request it."""
 
     name = choice = "done"
+    key = "partitions"
+    noun = "partition"
+    verb = ("mark done", "marked done")
+    finished = "partitions_marked_done"
     rule = "mark_done"
     is_short = True
     not_requested = "partition.idle-time-to-done is not set for partitions of the table"
@@ -342,38 +300,35 @@ class MarkDone(RuledKind[DonePartitions]):
             return "branches share the partition folders of main"
         return why_not
 
-    def preview(self, table: OpenedTable) -> Done[DonePartitions]:
-        values, state, zone = table.table, table.newest_state(), table.clock.time_zone
-        marks = Marks()
-        rounds = [DonePartitions(more=True)]
-        while rounds[-1].more and not table.is_stopping:
+    def plan(self, table: OpenedTable, under_way: UnderWay | None) -> Plan[DuePartition]:
+        """Raises what reading raises, and errors of the catalog."""
+        now_ms, marks = table.clock.now_ms(), table.memory(Marks)
+        state, zone = table.newest_state(), table.clock.time_zone
+        return _due(table.table, state, marks, DoneMarks(table.table, marks, now_ms), zone)
+
+    def apply(
+        self, table: OpenedTable, plan: Plan[DuePartition], result: RoundResult[DuePartition]
+    ) -> None:
+        """Raises `StorageError` if a file cannot be written or the catalog fails."""
+        for each in plan.items:
+            plan.context.make(each)
+            result.items.append(each)
+
+    def preview(self, table: OpenedTable) -> Done[RoundResult[DuePartition]]:
+        result = RoundResult[DuePartition](more=True)
+        while result.more and not table.is_stopping:
+            plan = self.plan(table, None)
+            result.items += plan.items
+            result.more = plan.more
+            # The next round continues after these.
             now_ms = table.clock.now_ms()
-            rounds.append(due_partitions(values, state, marks, now_ms=now_ms, zone=zone))
-            # Record these as marked, so that the next round continues after them.
-            marks.marked_ms |= dict.fromkeys((each.partition for each in rounds[-1].due), now_ms)
-        return Done(rounds=rounds)
+            table.memory(Marks).marked_ms |= {each.partition: now_ms for each in plan.items}
+        return Done(rounds=[result])
 
-    def run(self, table: OpenedTable, under_way: UnderWay | None) -> DonePartitions:
-        now_ms = table.clock.now_ms()
-        state = table.newest_state()
-        zone = table.clock.time_zone
-        return mark_partitions(table.table, state, table.memory(Marks), now_ms=now_ms, zone=zone)
+    def fields(self, result: RoundResult[DuePartition], seconds: float) -> Mapping[str, Any]:
+        folders = [each.folder for each in result.items]
+        return {"partitions": folders, "actions": result.context.actions}
 
-    def ended(self, result: DonePartitions | CompactordError, seconds: float) -> Round:
-        if isinstance(result, CompactordError):
-            _log.warning("partitions_not_marked", error=str(result))
-            return Round(has_failed=True)
-        return Round(counts={"partitions_marked_done": len(result.due)}, more=result.more)
-
-    def report(self, shown: ShownTable, done: Done[DonePartitions], *others: Done[Any]) -> Report:
-        folders = [each.folder for round_ in done.rounds for each in round_.due]
-        verb = "would be marked" if shown.is_dry else "marked"
-        reason = "" if done.why_not is None else f", because {done.why_not}"
-        lines = [f"{shown.name}: no partition {verb} done{reason}"]
-        options = None if shown.table is None else shown.table.options.maintenance.mark_done
-        if folders and options is not None:
-            actions = ", ".join(sorted(options.actions))
-            count = count_text(len(folders), "partition")
-            lines = [f"{shown.name}: {verb} done: {count} ({actions})"]
-            lines += [f"  {folder}" for folder in folders]
-        return Report(lines=lines, found={"partitions": folders, "why_not": done.why_not})
+    def note(self, table: OpenTable) -> str | None:
+        options = table.options.maintenance.mark_done
+        return None if options is None else f"by {', '.join(sorted(options.actions))}"

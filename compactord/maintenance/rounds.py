@@ -25,6 +25,7 @@ from compactord.maintenance.kind import (
     because,
 )
 from compactord.maintenance.planned_deletion import TableChanged
+from compactord.table.opening import OpenTable
 from compactord.text import count_text, size_text
 
 Item = TypeVar("Item")
@@ -48,7 +49,7 @@ class Plan(Generic[Item]):
     `figures` count the parts of the items, by the kind's `figures`. `files` are the files to
     delete, or None if unknown. With `more` another round would follow at once. Versions from
     `first` to `end` (exclusive) expire; both are 0 for other items. `context` passes data that was
-    read to `apply`.
+    read to `apply` and `fields`.
     """
 
     items: Sequence[Item] = ()
@@ -71,11 +72,18 @@ class RoundResult(Generic[Item]):
     why_not: str | None = None
     first: int = 0
     end: int = 0
+    context: Any = None
 
     @classmethod
     def of(cls, plan: Plan[Item]) -> RoundResult[Item]:
         """The result before any work of the plan is done."""
-        return cls(more=plan.more, why_not=plan.why_not, first=plan.first, end=plan.end)
+        return cls(
+            more=plan.more,
+            why_not=plan.why_not,
+            first=plan.first,
+            end=plan.end,
+            context=plan.context,
+        )
 
 
 class PlannedKind(OfferedKind[RoundResult[Item]]):
@@ -95,7 +103,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
     is_inline: ClassVar[bool] = False
 
     @abstractmethod
-    def plan(self, table: OpenedTable, now_ms: int, under_way: UnderWay | None) -> Plan[Item]:
+    def plan(self, table: OpenedTable, under_way: UnderWay | None) -> Plan[Item]:
         """The next round's work. Reads only; raises what reading raises."""
 
     @abstractmethod
@@ -116,6 +124,10 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
     def item_json(self, item: Item) -> Any:
         return str(item)
 
+    def note(self, table: OpenTable) -> str | None:
+        """A line about all items, or None."""
+        return None
+
     def data(self, result: RoundResult[Item]) -> Mapping[str, Any]:
         """The report as plain data."""
         figures = {name: result.figures[name] for name in self.figures}
@@ -124,7 +136,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> RoundResult[Item]:
         start_ms = table.clock.steady_ms()
-        plan = self.plan(table, table.clock.now_ms(), under_way)
+        plan = self.plan(table, under_way)
         result = RoundResult.of(plan)
         try:
             if plan.items:
@@ -138,7 +150,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
         return result
 
     def preview(self, table: OpenedTable) -> Done[RoundResult[Item]]:
-        plan = self.plan(table, table.clock.now_ms(), None)
+        plan = self.plan(table, None)
         result = RoundResult.of(plan)
         result.items, result.figures = [*plan.items], Counter(plan.figures)
         return Done(rounds=[result], files=plan.files)
@@ -182,6 +194,8 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
         lines = [f"{line}: {', '.join(figures)}" if figures else line]
         if not inline:
             lines += [f"  {each}" for each in items]
+        note = None if shown.table is None else self.note(shown.table)
+        lines += [] if note is None else [f"  {note}"]
         if result.figures["left"]:
             lines.append(
                 f"  {count_text(result.figures['left'], self.noun)} more by the next check"

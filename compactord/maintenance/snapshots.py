@@ -215,7 +215,7 @@ class ExpireVersions(RuledKind[RoundResult[int]], PlannedKind[int]):
         Raises `TableChanged` if snapshots may be missing.
         """
 
-    def plan(self, table: OpenedTable, now_ms: int, under_way: UnderWay | None) -> Plan[int]:
+    def plan(self, table: OpenedTable, under_way: UnderWay | None) -> Plan[int]:
         """At most `snapshot.expire.limit` versions of the table's own branch.
 
         Raises `FormatError`, `StorageError` or `UnsupportedTable` if required metadata cannot be
@@ -226,7 +226,7 @@ class ExpireVersions(RuledKind[RoundResult[int]], PlannedKind[int]):
             return Plan(why_not=expiry_blocker)
         wanted = NO_RANGE
         try:
-            wanted, round_of = self.due(table, now_ms, under_way)
+            wanted, round_of = self.due(table, table.clock.now_ms(), under_way)
             if wanted.is_empty:
                 return Plan(files=(), more=wanted.more, first=wanted.first, end=wanted.end)
             round_ = round_of()

@@ -13,7 +13,6 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock, SystemClock
 from compactord.ids import Liveness
 from compactord.maintenance.changelogs import changelog_ids
-from compactord.maintenance.done import Marks, mark_partitions
 from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
 from compactord.maintenance.orphans import remove_found
@@ -30,7 +29,7 @@ from compactord.table.session import TableSession
 from compactord.verify.rules import Finding
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
-from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots
+from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots, mark_done
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.verify.verified import verified
 
@@ -115,7 +114,7 @@ def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -
     opened, now_ms, zone = followed.table, clock.now_ms(), clock.time_zone
     drop = partial(followed.drop_partitions, busy=())
     expire_partitions(opened, followed.state, drop, now_ms=now_ms, zone=zone)
-    mark_partitions(opened, load_state(storage, table), Marks(), now_ms=now_ms, zone=zone)
+    mark_done(opened, now_ms, zone=zone)
     create_tags(opened, TagProgress(), owner=owner, now_ms=now_ms, zone=zone)
     if is_alone:
         expire_consumers(opened, SystemClock().now_ms() + 2 * DAY_MS)

@@ -19,7 +19,6 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
-from compactord.maintenance.done import Marks, mark_partitions
 from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
 from compactord.maintenance.orphans import remove_found
@@ -31,7 +30,7 @@ from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests.oracle.judge import Judge
-from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots
+from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots, mark_done
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -175,7 +174,7 @@ def _expire_partitions(path: Path, storage: Storage) -> None:
 
 def _mark_done(path: Path, storage: Storage) -> None:
     followed = opened(path, storage)
-    mark_partitions(followed.table, followed.state, Marks(), now_ms=now_ms(), zone=timezone.utc)
+    mark_done(followed.table, now_ms(), state=followed.state)
 
 
 def _java_marks_done(judge: Judge, path: Path) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from datetime import timezone
 from pathlib import Path
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.maintenance.done import Marks, mark_partitions
 from compactord.paimon.java_text import formatter_trouble, partition_time_ms
-from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
 from tests.oracle.judge import Judge
+from tests.rounds import mark_done
 
 LOCAL = LocalStorage()
 _FORMATTERS = (
@@ -52,9 +50,7 @@ def test_marks_are_the_same_to_both(judge: Judge, tmp_path: Path) -> None:
     def mark(later_ms: int) -> list[str]:
         ref = FilesystemCatalog(LOCAL, str(tmp_path)).find_table("db.t")
         table = open_table(FilesystemCatalog(LOCAL, str(tmp_path)).open(ref), {})
-        state, now_ms = load_state(LOCAL, ref), int(time.time() * 1000) + later_ms
-        done = mark_partitions(table, state, Marks(), now_ms=now_ms, zone=timezone.utc)
-        return [each.folder for each in done.due]
+        return mark_done(table, int(time.time() * 1000) + later_ms)
 
     judge.jvm.call("Upkeep", "markDone", {"path": str(path), "partition": folders[0]})
     assert sorted(mark(10_000)) == sorted(folders[1:])

@@ -19,7 +19,6 @@ from compactord.catalog.hive.lock import HeldHiveLock, HiveLock
 from compactord.clock import SystemClock
 from compactord.commit.publish import LockedPublisher
 from compactord.errors import CatalogUnavailable, TableNotFound
-from compactord.maintenance.done import Marks, mark_partitions
 from compactord.maintenance.partitions import expire_partitions
 from compactord.paimon.schema import TableRef
 from compactord.table.request import CompactRequest
@@ -27,6 +26,7 @@ from compactord.table.session import TableSession
 from tests import builders
 from tests.oracle.hive_metastore import FORGET_SECONDS, Metastore, hive_metastore
 from tests.oracle.judge import Judge
+from tests.rounds import mark_done
 
 
 @pytest.fixture(scope="module")
@@ -219,10 +219,7 @@ def test_marks_in_the_metastore_are_the_same_to_both(metastore: Metastore) -> No
 
     def mark() -> list[str]:
         followed, now_ms = _opened(metastore, "marks"), int(time.time() * 1000) + 60_000
-        ways = mark_partitions(
-            followed.table, followed.state, Marks(), now_ms=now_ms, zone=timezone.utc
-        )
-        return [each.folder for each in ways.due]
+        return mark_done(followed.table, now_ms, state=followed.state)
 
     assert mark() == [f"p={days[1]}"]
     entries = metastore.ask("entries", "marks", java=java)

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from compactord.catalog.access import TableAccess
 from compactord.commit.publish import StorePublisher
 from compactord.errors import CompactordError, FormatError, StorageError
-from compactord.maintenance.done import Marks, due_partitions, mark_partitions
+from compactord.maintenance.done import Marks
 from compactord.maintenance.partitions import ExpiredPartitions, expire_partitions
 from compactord.paimon.paths import snapshot_path
 from compactord.paimon.schema import TableRef
@@ -23,6 +23,7 @@ from compactord.table.opening import open_table
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests.builders import FIRST, NOW_MS, VirtualClock, make_branch
+from tests.rounds import mark_done
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.days import table_of_days, write_days
 from tests.unit.maintenance.kept_partitions import KeptPartitions
@@ -190,9 +191,7 @@ def _mark(
 ) -> list[str]:
     """A round at `now_ms`; the catalog's clock is the same."""
     kept.now_ms = now_ms
-    opened, state = open_table(_access(storage, table, kept), {}), load_state(storage, table)
-    done = mark_partitions(opened, state, marks, now_ms=now_ms, zone=UTC)
-    return [each.folder for each in done.due]
+    return mark_done(open_table(_access(storage, table, kept), {}), now_ms, marks=marks)
 
 
 @pytest.mark.parametrize(
@@ -296,8 +295,6 @@ def test_ways_that_the_catalog_has_not_are_refused_by_name(
         events=kept if keeps in ("both", "events") else None,
     )
     opened = open_table(access, {})
-    state = load_state(storage, table)
-    due = due_partitions(opened, state, Marks(), now_ms=LATER_MS, zone=UTC).due
-    assert bool(due) is (said is None)
+    assert bool(mark_done(opened, LATER_MS, is_dry=True)) is (said is None)
     assert [said in warning for warning in opened.warnings if said] == ([True] if said else [])
     assert len(opened.warnings) == (said is not None)

@@ -15,7 +15,7 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock, WallTime
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, StorageError
-from compactord.maintenance.done import MarkDone, Marks, due_partitions, mark_partitions
+from compactord.maintenance.done import MarkDone, Marks
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
@@ -26,6 +26,7 @@ from compactord.storage.base import Storage
 from compactord.table.compactor import TableCompactor
 from compactord.table.opening import open_table
 from tests.builders import NOW_MS, VirtualClock, compact, make_branch
+from tests.rounds import mark_done
 from tests.storages import Call, Fault, FaultyStorage, MemoryStorage, RecordingStorage
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.maintenance.due_table import Due
@@ -53,10 +54,8 @@ def _mark(
 ) -> dict[str, tuple[int, int]]:
     """The marks of a round at `now_ms`, as its files say."""
     opened = open_table(table_in_folder(storage, table), {})
-    state = load_state(storage, table)
-    done = mark_partitions(opened, state, marks or Marks(), now_ms=now_ms, zone=UTC)
-    assert not done.more
-    return {each.folder: _times(storage, each.folder) for each in done.due}
+    folders = mark_done(opened, now_ms, marks=marks)
+    return {folder: _times(storage, folder) for folder in folders}
 
 
 def _times(storage: Storage, folder: str) -> tuple[int, int]:
@@ -76,14 +75,14 @@ def test_a_partition_is_done_once_it_is_idle_and_its_own_time_has_passed() -> No
         (END_OF_TODAY_MS + 900 * HOUR_MS, set[str]()),
     ):
         opened = open_table(table_in_folder(storage, table), {})
-        state, seen = load_state(storage, table), dict(storage.objects)
-        due = due_partitions(opened, state, Marks(), now_ms=now_ms, zone=UTC).due
+        seen = dict(storage.objects)
+        due = mark_done(opened, now_ms, is_dry=True)
         assert storage.objects == seen, "it only says so"
         with capture_logs() as events:
             assert _mark(storage, table, now_ms) == {
                 f"dt={day}": (now_ms, now_ms) for day in expected
             }
-        assert [each.folder for each in due] == [f"dt={day}" for day in expected]
+        assert due == [f"dt={day}" for day in expected]
         assert [event["partitions"] for event in events] == [[f"dt={day}"] for day in expected], (
             "in the log, too"
         )
@@ -93,12 +92,12 @@ def test_a_partition_is_done_once_it_is_idle_and_its_own_time_has_passed() -> No
 
 def test_the_time_of_a_partition_is_that_of_the_writers_zone() -> None:
     storage, table = _table(ASKS, TODAY)
-    opened, state = open_table(table_in_folder(storage, table), {}), load_state(storage, table)
+    opened = open_table(table_in_folder(storage, table), {})
     ahead = datetime.timezone(datetime.timedelta(hours=2))
     # The file was created two hours earlier by this zone, and the day has ended.
     now_ms = END_OF_TODAY_MS - HOUR_MS
     for zone, expected in ((ahead, 1), (UTC, 0)):
-        due = due_partitions(opened, state, Marks(), now_ms=now_ms + 1, zone=zone).due
+        due = mark_done(opened, now_ms + 1, zone=zone, is_dry=True)
         assert len(due) == expected
 
 
@@ -135,7 +134,7 @@ def test_late_rows_that_were_compacted_between_two_rounds_have_it_marked_again(
     compactor = compactor_of(storage, table)
     compactor.clock.sleep(2 * HOUR_MS // 1000)
     compactor.cycle((), ALL)
-    assert len(MarkDone(interval_ms=1).run(compactor, None).due) == 1
+    assert len(MarkDone(interval_ms=1).run(compactor, None).items) == 1
     compactor.clock.sleep(HOUR_MS // 1000)
     late_ms = compactor.clock.now_ms()
     write_days(storage, table, late_ms, OLD)
@@ -153,9 +152,9 @@ def test_late_rows_that_were_compacted_between_two_rounds_have_it_marked_again(
         compactor._planner.forget()
         compactor.cycle((), ALL)
     compactor.clock.sleep((LATER_MS - late_ms) // 1000)
-    assert len(MarkDone(interval_ms=1).run(compactor, None).due) == 1
+    assert len(MarkDone(interval_ms=1).run(compactor, None).items) == 1
     assert _times(storage, f"dt={OLD}")[1] > late_ms
-    assert not MarkDone(interval_ms=1).run(compactor, None).due
+    assert not MarkDone(interval_ms=1).run(compactor, None).items
 
 
 def test_late_rows_of_a_clock_that_is_ahead_have_it_marked_once_their_time_has_come() -> None:
@@ -172,7 +171,7 @@ def test_late_rows_of_a_clock_that_is_ahead_have_it_marked_once_their_time_has_c
     for _ in range(12):
         compactor.clock.sleep(HOUR_MS // 1000)
         compactor.cycle((), ALL)
-        marked.append(len(MarkDone(interval_ms=1).run(compactor, None).due))
+        marked.append(len(MarkDone(interval_ms=1).run(compactor, None).items))
     assert marked == [0, 1, *[0] * 5, 1, *[0] * 4]
 
 
@@ -257,7 +256,7 @@ def test_a_round_goes_by_the_newest_state_and_is_due_where_options_ask() -> None
     kind = MarkDone(interval_ms=1_000)
     # Rows that have come since the table was read last.
     write_days(storage, table, compactor.clock.now_ms(), OLD)
-    assert not kind.run(compactor, None).due
+    assert not kind.run(compactor, None).items
     compactor.clock.sleep(HOUR_MS // 1000 + 1)
     done = kind.run(compactor, None)
     assert kind.ended(done, 0.1).counts == {"partitions_marked_done": 1}
