@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
+from functools import partial
 from typing import Any, TypeVar
 
 from compactord import ids
@@ -16,12 +17,13 @@ from compactord.maintenance.copied_files import NO_WATCH, CheckedFiles, CopyWatc
 from compactord.maintenance.done import MarkDone, Marks
 from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.later_snapshots import LaterSnapshots
+from compactord.maintenance.partitions import ExpirePartitions
 from compactord.maintenance.rounds import RoundResult
 from compactord.maintenance.snapshots import ExpireSnapshots, ExpireVersions
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState, load_newest
 from compactord.table.opening import OpenTable
-from compactord.table.session import ChosenPartitions
+from compactord.table.session import ChosenPartitions, TableSession
 from compactord.verify.holds import Hold
 from tests.builders import VirtualClock
 
@@ -46,6 +48,7 @@ class Opened:
     memories: dict[type, Any] = field(default_factory=dict)
     watches_files: bool = False
     is_stopping: bool = False
+    drop: Callable[[ChosenPartitions], CommitOutcome] | None = None
 
     @property
     def clock(self) -> VirtualClock:
@@ -65,12 +68,20 @@ class Opened:
         return None
 
     def drop_partitions(self, chosen: ChosenPartitions) -> CommitOutcome:
-        raise NotImplementedError
+        assert self.drop is not None
+        return self.drop(chosen)
 
 
 def expire_consumers(table: OpenTable, now_ms: int) -> list[IdleConsumer]:
     """The consumers that a round deleted."""
     return ExpireConsumers(interval_ms=0).run(Opened(table=table, now_ms=now_ms), None).items
+
+
+def expire_partitions(followed: TableSession, now_ms: int) -> RoundResult[str]:
+    """A round of a table as its compactor knows it."""
+    drop = partial(followed.drop_partitions, busy=())
+    opened = Opened(table=followed.table, now_ms=now_ms, state=followed.state, drop=drop)
+    return ExpirePartitions(interval_ms=0).run(opened, None)
 
 
 def mark_done(

@@ -13,28 +13,20 @@ Done entries are dropped then as well. Java drops them last: an interruption lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import tzinfo
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
 from compactord.clock import epoch_ms, local_ms
-from compactord.commit.changes import CommitOutcome, Committed, Replaced
-from compactord.errors import CompactordError, FormatError
+from compactord.commit.changes import Committed, Replaced
+from compactord.errors import FormatError
 from compactord.maintenance.copied_files import watched
-from compactord.maintenance.kind import (
-    Done,
-    OpenedTable,
-    Report,
-    Round,
-    RuledKind,
-    ShownTable,
-    UnderWay,
-    because,
-)
+from compactord.maintenance.kind import OpenedTable, RuledKind, UnderWay
+from compactord.maintenance.planned_deletion import TableChanged
+from compactord.maintenance.rounds import Plan, PlannedKind, RoundResult
 from compactord.paimon import paths
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionSpec, done_spec
@@ -46,7 +38,6 @@ from compactord.state.live_files import LiveFiles
 from compactord.state.table_state import TableState, load_newest
 from compactord.table.opening import OpenTable
 from compactord.table.session import ChosenPartitions
-from compactord.text import count_text
 from compactord.verify.holds import text_of
 
 _log = structlog.get_logger()
@@ -110,21 +101,6 @@ class DuePartitions(NamedTuple):
     unknown: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiredPartitions:
-    """Partitions removed in one round, by the names of their folders.
-
-    `left` counts the expired partitions left for the next round. `why_not`: the reason why no
-    partition, or no further one, was removed.
-    """
-
-    partitions: Sequence[str] = ()
-    files: int = 0
-    rows: int = 0
-    left: int = 0
-    why_not: str | None = None
-
-
 def due_partitions(
     table: OpenTable,
     state: TableState,
@@ -160,87 +136,6 @@ def due_partitions(
         elif end_ms > time_ms:
             due.append((order, partition))
     return DuePartitions(tuple(partition for _, partition in sorted(due)), tuple(sorted(unknown)))
-
-
-def expire_partitions(
-    table: OpenTable,
-    state: TableState,
-    drop: Callable[[ChosenPartitions], CommitOutcome],
-    *,
-    now_ms: int,
-    zone: tzinfo,
-    goes_on: Callable[[], bool] = lambda: True,
-    why_wait: Callable[[], str | None] = lambda: None,
-) -> ExpiredPartitions:
-    """Remove the partitions of `due_partitions`, within the limits in the table's options.
-
-    `drop` removes the partitions of the newest state that still expire at `now_ms`. A partition
-    with new rows stays by `update-time`; by its values it expires with these rows, as in Java. The
-    round stops once `goes_on` returns False, and removes no partition if `why_wait` returns a
-    reason. Entries in the catalog are dropped first.
-
-    Raises what `drop` and the catalog raise; the next round continues. Logs the removed partitions
-    in any case.
-    """
-    expiry = table.options.maintenance.expire_partitions
-    why_not = table.options.maintenance.why_none_expires(table.entries)
-    done = ExpiredPartitions(why_not=why_not)
-    if expiry is None or why_not is not None:
-        return done
-    found = due_partitions(table, state, now_ms=now_ms, zone=zone)
-    if found.unknown:
-        named = found.unknown[:_NAMED]
-        _log.warning("partitions_without_time", count=len(found.unknown), partitions=named)
-    done = replace(done, left=max(0, len(found.due) - expiry.most))
-    if found.due and (why_not := why_wait()) is not None:
-        return replace(done, why_not=why_not)
-    due = iter(found.due[: expiry.most])
-    while (batch := frozenset(islice(due, expiry.at_once))) and goes_on():
-        entries = ExpiringEntries()
-
-        def still_due(
-            newest: OpenTable,
-            state: TableState,
-            among: Collection[bytes] = batch,
-            entries: ExpiringEntries = entries,
-        ) -> Collection[bytes]:
-            # The process may have started to stop while this call waited for the table's job.
-            if not goes_on():
-                return ()
-            found = due_partitions(newest, state, now_ms=now_ms, zone=zone, among=among).due
-            entries.drop(newest, found)
-            return found
-
-        outcome = drop(still_due)
-        removed = frozenset[bytes]()
-        if isinstance(outcome, Committed):
-            removed = frozenset(change.bucket.partition for change in outcome.published)
-            done = _with(done, table, outcome)
-        entries.restore(removed)
-        if isinstance(outcome, Replaced):
-            return replace(done, why_not=outcome.why)
-    return done
-
-
-def _with(done: ExpiredPartitions, table: OpenTable, outcome: Committed) -> ExpiredPartitions:
-    """Log what a snapshot removed, and add it to the result."""
-    partitions = {change.bucket.partition for change in outcome.published}
-    folders = sorted(table.partition_path(each) for each in partitions)
-    removed = [file for change in outcome.published for file in change.before]
-    files, rows = len(removed), sum(file.row_count for file in removed)
-    _log.info(
-        "partitions_expired",
-        snapshot_id=outcome.snapshot_id,
-        partitions=folders,
-        files=files,
-        rows=rows,
-    )
-    return replace(
-        done,
-        partitions=[*done.partitions, *folders],
-        files=done.files + files,
-        rows=done.rows + rows,
-    )
 
 
 def _encoded_ms(table: OpenTable, partition: bytes, expiry: PartitionExpiryOptions) -> int | None:
@@ -295,10 +190,15 @@ def _texts(table: OpenTable, partition: bytes) -> list[str | None] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpirePartitions(RuledKind[ExpiredPartitions]):
-    """Due in windows of expiry, at the longer of `interval_ms` and the interval in options."""
+class ExpirePartitions(RuledKind[RoundResult[str]], PlannedKind[str]):
+    """Due in windows of expiry, at the longer of `interval_ms` and the interval in options.
 
-    name = choice = "partitions"
+    Items are names of folders. The figure `left` counts those left for the next round.
+    """
+
+    name = choice = key = "partitions"
+    noun = "partition"
+    figures = ("files", "rows", "left")
     rule = "expire_partitions"
     not_requested = f"{EXPIRATION_TIME} is not set for partitions of the table"
     counters = (
@@ -313,65 +213,97 @@ class ExpirePartitions(RuledKind[ExpiredPartitions]):
         why_not = table.options.maintenance.why_none_expires(table.entries)
         return why_not or RuledKind.not_configured(self, table)
 
-    def preview(self, table: OpenedTable) -> Done[ExpiredPartitions]:
-        values, state = table.table, table.newest_state()
-        expiry = values.options.maintenance.expire_partitions
-        assert expiry is not None, "checked by the caller"
-        now_ms, zone = table.clock.now_ms(), table.clock.time_zone
-        found = due_partitions(values, state, now_ms=now_ms, zone=zone).due
-        if found and (why_not := self._why_wait(table)) is not None:
-            return Done(why_not=why_not)
-        due = dict.fromkeys(found[: expiry.most])
-        buckets = [each for each in state.files.bucket_ids() if each.partition in due]
-        summaries = [state.files.summary(bucket) for bucket in buckets if bucket.bucket >= 0]
-        expired = ExpiredPartitions(
-            partitions=[values.partition_path(each) for each in due],
-            files=sum(each.file_count for each in summaries),
-            rows=sum(each.row_count for each in summaries),
-            left=len(found) - len(due),
+    def plan(self, table: OpenedTable, under_way: UnderWay | None) -> Plan[str]:
+        """The partitions of `due_partitions`, within the limits in the table's options."""
+        state, values, now_ms = table.newest_state(), table.table, table.clock.now_ms()
+        options = values.options.maintenance
+        expiry, why_not = options.expire_partitions, options.why_none_expires(values.entries)
+        if expiry is None or why_not is not None:
+            return Plan(why_not=why_not)
+        found = due_partitions(values, state, now_ms=now_ms, zone=table.clock.time_zone)
+        if found.unknown:
+            named = found.unknown[:_NAMED]
+            _log.warning("partitions_without_time", count=len(found.unknown), partitions=named)
+        if found.due:
+            why_not = text_of(table.why_held())
+            why_not = why_not or watched(table, self.grace_ms).why_wait(values, now_ms)
+            if why_not is not None:
+                return Plan(why_not=why_not)
+        due = found.due[: expiry.most]
+        batches = [due[at : at + expiry.at_once] for at in range(0, len(due), expiry.at_once)]
+        expiring = frozenset(due)
+        buckets = [each for each in state.files.bucket_ids() if each.partition in expiring]
+        summaries = [state.files.summary(each) for each in buckets if each.bucket >= 0]
+        return Plan(
+            items=[values.partition_path(each) for each in due],
+            figures={
+                "files": sum(each.file_count for each in summaries),
+                "rows": sum(each.row_count for each in summaries),
+                "left": len(found.due) - len(due),
+            },
+            context=(now_ms, batches),
         )
-        return Done(rounds=[expired])
 
-    def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredPartitions:
-        return expire_partitions(
-            table.table,
-            table.newest_state(),
-            table.drop_partitions,
-            now_ms=table.clock.now_ms(),
-            zone=table.clock.time_zone,
-            goes_on=lambda: not table.is_stopping,
-            why_wait=lambda: self._why_wait(table),
-        )
+    def apply(self, table: OpenedTable, plan: Plan[str], result: RoundResult[str]) -> None:
+        """Remove a batch in each snapshot, of the partitions that still expire at that moment.
 
-    def _why_wait(self, table: OpenedTable) -> str | None:
-        copies, now_ms = watched(table, self.grace_ms), table.clock.now_ms()
-        return text_of(table.why_held()) or copies.why_wait(table.table, now_ms)
+        A partition with new rows stays by `update-time`; by its values it expires with these rows,
+        as in Java. Entries in the catalog are dropped first.
 
-    def ended(self, result: ExpiredPartitions | CompactordError, seconds: float) -> Round:
-        if isinstance(result, CompactordError):
-            _log.warning("partitions_failed", error=str(result))
-            return Round(has_failed=True)
-        if result.why_not is not None:
-            _log.warning("partitions_failed", error=result.why_not)
-        counts = {
-            "expired_partitions": len(result.partitions),
-            "expired_partition_files": result.files,
-        }
-        return Round(counts=counts)
+        Raises what the commit and the catalog raise; the next round continues.
+        """
+        now_ms, batches = plan.context
+        result.figures["left"] = plan.figures["left"]
+        for batch in batches:
+            if table.is_stopping:
+                return
+            entries = ExpiringEntries()
+            outcome = table.drop_partitions(_still_due(table, batch, entries, now_ms))
+            removed = frozenset[bytes]()
+            if isinstance(outcome, Committed):
+                removed = frozenset(change.bucket.partition for change in outcome.published)
+                _record(result, table.table, outcome)
+            entries.restore(removed)
+            if isinstance(outcome, Replaced):
+                raise TableChanged(outcome.why)
 
-    def report(
-        self, shown: ShownTable, done: Done[ExpiredPartitions], *others: Done[Any]
-    ) -> Report:
-        (expired,) = done.rounds or [ExpiredPartitions(why_not=done.why_not)]
-        lines = [f"{shown.name}: no partition {shown.expired}"]
-        if expired.partitions:
-            counts = count_text(expired.files, "data file"), count_text(expired.rows, "row")
-            partitions = count_text(len(expired.partitions), "partition")
-            lines = [f"{shown.name}: {shown.expired} {partitions}: {', '.join(counts)}"]
-            lines += [f"  {folder}" for folder in expired.partitions]
-            if shown.table is not None and has_entries(shown.table):
-                lines.append("  with their entries in the catalog")
-        lines += because(expired.why_not, has_some=expired.partitions)
-        if expired.left:
-            lines.append(f"  {count_text(expired.left, 'partition')} more by the next check")
-        return Report(lines=lines, found=asdict(expired))
+    def counted(self, result: RoundResult[str]) -> Mapping[str, int]:
+        files = result.figures["files"]
+        return {"expired_partitions": len(result.items), "expired_partition_files": files}
+
+    def note(self, table: OpenTable) -> str | None:
+        return "with their entries in the catalog" if has_entries(table) else None
+
+
+def _still_due(
+    table: OpenedTable, batch: Collection[bytes], entries: ExpiringEntries, now_ms: int
+) -> ChosenPartitions:
+    """Chooses the partitions of `batch` that still expire, and drops their `entries`."""
+
+    def still_due(newest: OpenTable, state: TableState) -> Collection[bytes]:
+        # The process may have started to stop while this call waited for the table's job.
+        if table.is_stopping:
+            return ()
+        zone = table.clock.time_zone
+        found = due_partitions(newest, state, now_ms=now_ms, zone=zone, among=batch).due
+        entries.drop(newest, found)
+        return found
+
+    return still_due
+
+
+def _record(result: RoundResult[str], table: OpenTable, outcome: Committed) -> None:
+    """Log what a snapshot removed, and add it to the result."""
+    partitions = {change.bucket.partition for change in outcome.published}
+    folders = sorted(table.partition_path(each) for each in partitions)
+    removed = [file for change in outcome.published for file in change.before]
+    files, rows = len(removed), sum(file.row_count for file in removed)
+    _log.info(
+        "partitions_expired",
+        snapshot_id=outcome.snapshot_id,
+        partitions=folders,
+        files=files,
+        rows=rows,
+    )
+    result.items += folders
+    result.figures.update(files=files, rows=rows)

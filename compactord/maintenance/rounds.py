@@ -89,16 +89,16 @@ class RoundResult(Generic[Item]):
 class PlannedKind(OfferedKind[RoundResult[Item]]):
     """A kind that only plans and applies. An item is a `noun`; `verb` has the base and the past.
 
-    `finished` is the event of a round with results, `stopped` (by default `<name>_failed`) the
-    event of a round that ended early. A report has the items under `key`, then `figures`. The items
-    are in the first line if `is_inline`, otherwise in a line each.
+    `finished` is the event of a round with results, unless `apply` logs them itself; `stopped` (by
+    default `<name>_failed`) the event of a round that ended early. A report has the items under
+    `key`, then `figures`. The items are in the first line if `is_inline`, otherwise in a line each.
     """
 
     noun: ClassVar[str]
     verb: ClassVar[tuple[str, str]] = ("expire", "expired")
     key: ClassVar[str]
     figures: ClassVar[tuple[str, ...]] = ()
-    finished: ClassVar[str]
+    finished: ClassVar[str] = ""
     stopped: ClassVar[str] = ""
     is_inline: ClassVar[bool] = False
 
@@ -113,9 +113,9 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
         Raises `TableChanged` if the remaining work must not be done.
         """
 
-    @abstractmethod
     def fields(self, result: RoundResult[Item], seconds: float) -> Mapping[str, Any]:
         """The fields of the event `finished`."""
+        raise NotImplementedError
 
     def counted(self, result: RoundResult[Item]) -> Mapping[str, int]:
         """Increments of `counters`."""
@@ -144,7 +144,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
         except TableChanged as changed:
             result.more, result.why_not = False, str(changed)
         finally:
-            if result.items:
+            if result.items and self.finished:
                 seconds = (table.clock.steady_ms() - start_ms) / 1000
                 _log.info(self.finished, **self.fields(result, round(seconds, 3)))
         return result

@@ -20,14 +20,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
 from compactord.config.choices import LogFormat, LogLevel
 from compactord.ids import this_process
-from compactord.maintenance.partitions import expire_partitions
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import ManifestEntry
 from compactord.paimon.schema import TableRef
@@ -44,6 +42,7 @@ from tests.bench.bench_scan import (
     entry,
     peak_rss_mib,
 )
+from tests.rounds import expire_partitions
 
 STORAGE = LocalStorage()
 FIRST_DAY, FIRST_THAT_STAYS = datetime.date(1980, 1, 1), datetime.date(3000, 1, 1)
@@ -76,21 +75,15 @@ def measure(folder: str, partitions: int) -> dict[str, object]:
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     followed = TableSession(access, CompactRequest(), clock=clock, owner=this_process())
     followed.refresh()
-    done = expire_partitions(
-        followed.table,
-        followed.state,
-        partial(followed.drop_partitions, busy=()),
-        now_ms=clock.now_ms(),
-        zone=clock.time_zone,
-    )
+    done = expire_partitions(followed, clock.now_ms())
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
     followed.refresh()
-    assert len(done.partitions) == partitions, done.why_not
+    assert len(done.items) == partitions, done.why_not
     return {
         "bench": "partitions",
         "partitions": partitions,
         "snapshots": len(snapshot_ids(STORAGE, folder)) - 1,
-        "files": done.files,
+        "files": done.figures["files"],
         "partitions_left": len({each.partition for each in followed.state.files.bucket_ids()}),
         "wall_s": round(wall_s, 3),
         "cpu_s": round(cpu_s, 3),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from compactord import ids
@@ -16,7 +15,6 @@ from compactord.maintenance.changelogs import changelog_ids
 from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
 from compactord.maintenance.orphans import remove_found
-from compactord.maintenance.partitions import expire_partitions
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_tags, snapshot_ids
 from compactord.plan.table import Strategy
@@ -29,7 +27,13 @@ from compactord.table.session import TableSession
 from compactord.verify.rules import Finding
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
-from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots, mark_done
+from tests.rounds import (
+    expire_changelogs,
+    expire_consumers,
+    expire_partitions,
+    expire_snapshots,
+    mark_done,
+)
 from tests.unit.maintenance.days import HOME, table_of_days, write_days
 from tests.unit.verify.verified import verified
 
@@ -112,8 +116,7 @@ def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -
     followed = TableSession(access, CompactRequest(), clock=clock, owner=owner)
     followed.refresh()
     opened, now_ms, zone = followed.table, clock.now_ms(), clock.time_zone
-    drop = partial(followed.drop_partitions, busy=())
-    expire_partitions(opened, followed.state, drop, now_ms=now_ms, zone=zone)
+    expire_partitions(followed, now_ms)
     mark_done(opened, now_ms, zone=zone)
     create_tags(opened, TagProgress(), owner=owner, now_ms=now_ms, zone=zone)
     if is_alone:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from compactord.clock import SystemClock
 from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
 from compactord.maintenance.orphans import remove_found
-from compactord.maintenance.partitions import expire_partitions
 from compactord.maintenance.tags import expire_tags
 from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import ObjectStatus, Storage
@@ -30,7 +28,13 @@ from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests.oracle.judge import Judge
-from tests.rounds import expire_changelogs, expire_consumers, expire_snapshots, mark_done
+from tests.rounds import (
+    expire_changelogs,
+    expire_consumers,
+    expire_partitions,
+    expire_snapshots,
+    mark_done,
+)
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -162,13 +166,7 @@ def _consumers(of: Callable[[Path], Sequence[str]]) -> Kind:
 
 def _expire_partitions(path: Path, storage: Storage) -> None:
     followed = opened(path, storage)
-    done = expire_partitions(
-        followed.table,
-        followed.state,
-        partial(followed.drop_partitions, busy=()),
-        now_ms=now_ms(),
-        zone=timezone.utc,
-    )
+    done = expire_partitions(followed, now_ms())
     assert done.why_not is None, done
 
 

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timezone
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,13 @@ from compactord.catalog.hive.lock import HeldHiveLock, HiveLock
 from compactord.clock import SystemClock
 from compactord.commit.publish import LockedPublisher
 from compactord.errors import CatalogUnavailable, TableNotFound
-from compactord.maintenance.partitions import expire_partitions
 from compactord.paimon.schema import TableRef
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests import builders
 from tests.oracle.hive_metastore import FORGET_SECONDS, Metastore, hive_metastore
 from tests.oracle.judge import Judge
-from tests.rounds import mark_done
+from tests.rounds import expire_partitions, mark_done
 
 
 @pytest.fixture(scope="module")
@@ -185,14 +183,8 @@ def test_entries_of_partitions_that_expire_go_as_java_drops_them(
         assert before.keys() == {_PAST, _FUTURE, f"{_PAST}.done", f"{_FUTURE}.done"}
     assert metastore.ask("expire", "theirs", java=java) == [{"p": _PAST}]
     followed = _opened(metastore, "ours")
-    done = expire_partitions(
-        followed.table,
-        followed.state,
-        lambda chosen: followed.drop_partitions(chosen, busy=()),
-        now_ms=int(time.time() * 1000),
-        zone=timezone.utc,
-    )
-    assert done.partitions == [f"p={_PAST}"]
+    done = expire_partitions(followed, int(time.time() * 1000))
+    assert done.items == [f"p={_PAST}"]
     for name in ("ours", "theirs"):
         left[name] = [*metastore.ask("entries", name, java=java)]
         rows = judge.read(metastore.catalog().find_table(f"db.{name}").location)

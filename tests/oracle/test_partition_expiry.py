@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import timezone
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from compactord import ids
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.clock import SystemClock
-from compactord.maintenance.partitions import ExpiredPartitions, expire_partitions
+from compactord.maintenance.rounds import RoundResult
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
 from compactord.table.request import CompactRequest
@@ -26,6 +25,7 @@ from tests.oracle.differential import (
 )
 from tests.oracle.judge import Judge
 from tests.oracle.judge_jvm import Row
+from tests.rounds import expire_partitions
 
 LOCAL = LocalStorage()
 # Java's writers would have partitions expire, too, if the table had these options.
@@ -108,8 +108,8 @@ def test_the_same_partitions_expire_and_java_goes_on(
         "Upkeep", "expirePartitions", {"path": str(java.path), "options": expiry}
     )
     done = _expire(ours.path, expiry)
-    assert len(done.partitions) == gone
-    assert sorted(done.partitions) == sorted(f"dt={each['dt']}/h={each['h']}" for each in theirs)
+    assert len(done.items) == gone
+    assert sorted(done.items) == sorted(f"dt={each['dt']}/h={each['h']}" for each in theirs)
     assert done.why_not is None
     mine, others = (judge.snapshot(each.path) or {} for each in (ours, java))
     differ = {key for key in mine.keys() | others.keys() if mine.get(key) != others.get(key)}
@@ -118,7 +118,7 @@ def test_the_same_partitions_expire_and_java_goes_on(
     assert_same_files(ours, java)
     assert _index_files(ours) == _index_files(java)
     assert (mine["id"], mine["commitKind"]) == (before + 1, "OVERWRITE")
-    assert mine["deltaRecordCount"] == -done.rows
+    assert mine["deltaRecordCount"] == -done.figures["rows"]
     _same_rows(ours, java)
     # Java goes on, in partitions that have expired, too; and so do we after Java.
     for table in (ours, java):
@@ -135,7 +135,7 @@ def test_the_same_partitions_expire_and_java_goes_on(
     assert {kind for kind, _ in told} <= {"+I", "+U", "-U"}
 
 
-def _expire(path: Path, options: Mapping[str, str]) -> ExpiredPartitions:
+def _expire(path: Path, options: Mapping[str, str]) -> RoundResult[str]:
     """As a job of ours with these options."""
     catalog, clock = FilesystemCatalog(LOCAL, str(path.parent.parent)), SystemClock()
     followed = TableSession(
@@ -145,13 +145,7 @@ def _expire(path: Path, options: Mapping[str, str]) -> ExpiredPartitions:
         owner=ids.this_process(),
     )
     followed.refresh()
-    return expire_partitions(
-        followed.table,
-        followed.state,
-        lambda chosen: followed.drop_partitions(chosen, busy=()),
-        now_ms=clock.now_ms(),
-        zone=timezone.utc,
-    )
+    return expire_partitions(followed, clock.now_ms())
 
 
 def _same_rows(ours: LiveTable, java: LiveTable) -> None:

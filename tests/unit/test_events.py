@@ -120,6 +120,8 @@ def _of_kinds(place: str, node: ast.Call, level: str) -> Iterator[_Call]:
         if not isinstance(kind, PlannedKind):
             continue
         if ast.unparse(node.args[0]) == "self.finished":
+            if not kind.finished:
+                continue
             module = _Module(Path(inspect.getfile(type(kind))))
             (maker,) = (
                 each

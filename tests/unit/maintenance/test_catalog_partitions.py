@@ -14,7 +14,7 @@ from compactord.catalog.access import TableAccess
 from compactord.commit.publish import StorePublisher
 from compactord.errors import CompactordError, FormatError, StorageError
 from compactord.maintenance.done import Marks
-from compactord.maintenance.partitions import ExpiredPartitions, expire_partitions
+from compactord.maintenance.rounds import RoundResult
 from compactord.paimon.paths import snapshot_path
 from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
@@ -23,7 +23,7 @@ from compactord.table.opening import open_table
 from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests.builders import FIRST, NOW_MS, VirtualClock, make_branch
-from tests.rounds import mark_done
+from tests.rounds import expire_partitions, mark_done
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.days import table_of_days, write_days
 from tests.unit.maintenance.kept_partitions import KeptPartitions
@@ -53,18 +53,12 @@ def _table(
     return storage, table, KeptPartitions(made_ms=entries)
 
 
-def _expire(storage: Storage, ref: TableRef, kept: KeptPartitions) -> ExpiredPartitions:
+def _expire(storage: Storage, ref: TableRef, kept: KeptPartitions) -> RoundResult[str]:
     """A round two days later."""
     access, clock = _access(storage, ref, kept), VirtualClock(LATER_MS)
     followed = TableSession(access, CompactRequest(), clock=clock, owner=FIRST)
     followed.refresh()
-    return expire_partitions(
-        followed.table,
-        followed.state,
-        lambda chosen: followed.drop_partitions(chosen, busy=()),
-        now_ms=LATER_MS,
-        zone=UTC,
-    )
+    return expire_partitions(followed, LATER_MS)
 
 
 def _rows(storage: Storage, ref: TableRef) -> list[str]:
@@ -79,7 +73,7 @@ def test_entries_go_before_the_files_and_marks_first() -> None:
     kept.before = lambda: seen.append(_rows(storage, table))
     with capture_logs() as events:
         done = _expire(storage, table, kept)
-    assert done.partitions == [f"dt={OLDER}", f"dt={OLD}"]
+    assert done.items == [f"dt={OLDER}", f"dt={OLD}"]
     assert kept.calls == [f"drop dt={day}{end}" for end in (".done", "") for day in (OLDER, OLD)]
     assert seen == [[OLDER, OLD, FAR]] * 4
     assert kept.made_ms.keys() == {f"dt={FAR}", f"dt={FAR}.done"}
@@ -90,7 +84,7 @@ def test_entries_go_before_the_files_and_marks_first() -> None:
 
 def test_a_catalog_is_told_nothing_where_the_table_does_not_ask_for_it() -> None:
     storage, table, kept = _table({**EXPIRES, **dict.fromkeys(KEPT, "false")}, OLD)
-    assert _expire(storage, table, kept).partitions == [f"dt={OLD}"]
+    assert _expire(storage, table, kept).items == [f"dt={OLD}"]
     assert not kept.calls
 
 
@@ -104,7 +98,7 @@ def test_a_call_of_the_catalog_that_fails_leaves_the_files_and_the_next_round_fi
         with pytest.raises(StorageError, match="out of order"):
             _expire(storage, table, kept)
         assert _rows(storage, table) == [OLDER, OLD, FAR]
-        assert _expire(storage, table, kept).partitions == [f"dt={OLDER}", f"dt={OLD}"]
+        assert _expire(storage, table, kept).items == [f"dt={OLDER}", f"dt={OLD}"]
         assert kept.made_ms.keys() == {f"dt={FAR}", f"dt={FAR}.done"}
 
 
@@ -144,7 +138,7 @@ def test_a_partition_that_stays_after_all_has_its_entry_back() -> None:
             write_days(storage, table, LATER_MS, OLD)
 
     done = _expire(HookedStorage(storage, before=write), table, kept)
-    assert done.partitions == [f"dt={OLDER}"]
+    assert done.items == [f"dt={OLDER}"]
     assert _rows(storage, table) == [OLD]
     assert kept.made_ms.keys() == {f"dt={OLD}"}
     assert kept.calls[4:] == [f"add dt={OLD}"]
@@ -155,9 +149,9 @@ def test_what_another_branch_has_keeps_its_entry() -> None:
     write_days(storage, table, NOW_MS, OLDER)
     kept.made_ms[f"dt={OLDER}"] = NOW_MS
     branch = make_branch(storage, table, "b", 1)
-    assert _expire(storage, table, kept).partitions == [f"dt={OLDER}", f"dt={OLD}"]
+    assert _expire(storage, table, kept).items == [f"dt={OLDER}", f"dt={OLD}"]
     assert kept.made_ms.keys() == {f"dt={OLD}", f"dt={OLD}.done"}
-    assert _expire(storage, branch, kept).partitions == [f"dt={OLD}"]
+    assert _expire(storage, branch, kept).items == [f"dt={OLD}"]
     assert not kept.made_ms
 
 
@@ -178,7 +172,7 @@ def test_entries_that_stand_for_tags_keep_partitions(*, has_entries: bool) -> No
     text = "option metastore.tag-to-partition: the entries in the catalog belong to tags"
     assert (f"{text}; partitions are not expired" in opened.warnings) is has_entries
     done = _expire(storage, table, kept) if has_entries else None
-    assert done is None or (done.why_not, done.partitions) == (text, ())
+    assert done is None or (done.why_not, done.items) == (text, [])
 
 
 def _marks(actions: str) -> dict[str, str]:

@@ -6,9 +6,9 @@ import contextlib
 import datetime
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 import pytest
@@ -22,10 +22,8 @@ from compactord.errors import CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import MaintenanceRecord
 from compactord.maintenance.partitions import (
     DuePartitions,
-    ExpiredPartitions,
     ExpirePartitions,
     due_partitions,
-    expire_partitions,
 )
 from compactord.paimon import paths
 from compactord.paimon.binary_row import Value, encode_row
@@ -42,6 +40,7 @@ from compactord.table.session import ChosenPartitions
 from compactord_demo.schema_files import schema_json
 from compactord_demo.writer import create_table
 from tests.builders import FIRST, NOW_MS, SECOND, leftovers
+from tests.rounds import Opened
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.days import HOME, TEXT, table_of_days, write_days
 from tests.unit.maintenance.due_table import Due
@@ -224,7 +223,7 @@ def test_postponed_files_alone_do_not_expire_and_do_not_go_with_others() -> None
     assert table.due(LATER_MS) == ([f"p0={OLD}"], [])
     compactor = _compactor(table.storage, table.ref)
     done = ExpirePartitions(interval_ms=0).run(compactor, None)
-    assert (done.partitions, done.files) == ([f"p0={OLD}"], 1)
+    assert (done.items, done.figures["files"]) == ([f"p0={OLD}"], 1)
     left = load_state(table.storage, table.ref).files.bucket_ids()
     assert {(each.partition, each.bucket) for each in left} == {
         (table.row(OLD), -2),
@@ -252,8 +251,8 @@ def test_many_go_in_batches_and_not_more_than_options_say() -> None:
     compactor = _compactor(table.storage, table.ref)
     with capture_logs() as events:
         done = ExpirePartitions(interval_ms=0).run(compactor, None)
-    assert done.partitions == [f"p0={day}" for day in days[:990]]
-    assert (done.files, done.rows, done.left) == (990, 9_900, 10)
+    assert done.items == [f"p0={day}" for day in days[:990]]
+    assert done.figures == {"files": 990, "rows": 9_900, "left": 10}
     said = [event for event in events if event["event"] == "partitions_expired"]
     assert [len(event["partitions"]) for event in said] == [250, 250, 250, 240]
     assert [event["snapshot_id"] for event in said] == [2, 3, 4, 5]
@@ -314,9 +313,10 @@ def test_rows_that_come_before_the_commit_go_by_values_and_keep_it_by_update_tim
     assert _rows(storage, table) == ({OLD: 1 + max(1, attempts)} if is_kept else {})
     [said] = [event for event in events if event["event"] == "partitions_expired"]
     count = 1 if is_kept else 2 + max(1, attempts)
-    assert (said["rows"], said["files"], done.rows, done.files) == (count,) * 4
-    assert done.partitions == said["partitions"]
-    assert done.partitions == [f"dt={day}" for day in (["2023-11-12"] + [OLD] * late_goes)]
+    assert (said["rows"], said["files"]) == (count, count)
+    assert done.figures == Counter(files=count, rows=count)
+    assert done.items == said["partitions"]
+    assert done.items == [f"dt={day}" for day in (["2023-11-12"] + [OLD] * late_goes)]
 
 
 def test_options_that_change_before_the_commit_count() -> None:
@@ -397,21 +397,22 @@ def test_a_round_ends_once_its_snapshot_was_replaced_or_it_is_to_stop() -> None:
     storage, table = _table(
         {**BY_VALUES, "partition.expiration-batch-size": "1"}, OLD, "2023-11-12"
     )
-    opened, state = open_table(table_in_folder(storage, table), {}), load_state(storage, table)
+    opened = open_table(table_in_folder(storage, table), {})
     asked: list[ChosenPartitions] = []
 
     def drop(chosen: ChosenPartitions) -> CommitOutcome:
         asked.append(chosen)
         return Replaced(changes=(), dropped=(), why="another came")
 
-    run = partial(expire_partitions, opened, state, drop, now_ms=LATER_MS, zone=UTC)
-    assert run() == ExpiredPartitions(why_not="another came")
-    assert len(asked) == 1
-    assert run(goes_on=lambda: False) == ExpiredPartitions()
-    assert len(asked) == 1
+    round_, kind = Opened(table=opened, now_ms=LATER_MS, drop=drop), ExpirePartitions(interval_ms=0)
     with capture_logs() as events:
-        ExpirePartitions(interval_ms=0).ended(run(), 0.1)
+        done = kind.run(round_, None)
+        kind.ended(done, 0.1)
+    assert (done.items, done.why_not, len(asked)) == ([], "another came", 1)
     assert [event["error"] for event in events] == ["another came"]
+    round_.is_stopping = True
+    done = kind.run(round_, None)
+    assert (done.items, done.why_not, len(asked)) == ([], None, 1)
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
@@ -420,15 +421,15 @@ def test_once_it_is_to_stop_nothing_is_chosen_of_a_state_that_was_waited_for(
 ) -> None:
     storage, table = _table(BY_VALUES, OLD)
     opened, state = open_table(table_in_folder(storage, table), {}), load_state(storage, table)
-    answers, found = [True, goes_on], list[bytes]()
+    found: list[bytes] = []
 
     def drop(chosen: ChosenPartitions) -> CommitOutcome:
+        round_.is_stopping = not goes_on
         found.extend(chosen(opened, state))
         return Replaced(changes=(), dropped=(), why="another came")
 
-    expire_partitions(
-        opened, state, drop, now_ms=LATER_MS, zone=UTC, goes_on=lambda: answers.pop(0)
-    )
+    round_ = Opened(table=opened, now_ms=LATER_MS, drop=drop)
+    ExpirePartitions(interval_ms=0).run(round_, None)
     assert len(found) == goes_on
 
 
@@ -439,7 +440,7 @@ def test_a_snapshot_that_has_to_stand_is_waited_for_between_batches() -> None:
     compactor = _compactor(storage, table, settle_ms=10_000)
     before = compactor.clock.monotonic_s()
     done = ExpirePartitions(interval_ms=0).run(compactor, None)
-    assert len(done.partitions) == 2
+    assert len(done.items) == 2
     assert compactor.clock.monotonic_s() - before == 10
     assert compactor.expiry_blocker() is not None
 
@@ -522,7 +523,7 @@ def test_what_a_round_came_to_is_counted_and_what_stands_for_no_time_is_named() 
     with capture_logs() as events:
         assert kind.ended(StorageError("/p", "it failed"), 0.1).has_failed
         # Nothing more to do: no snapshot is made.
-        assert not kind.run(compactor, None).partitions
+        assert not kind.run(compactor, None).items
     assert [event["event"] for event in events] == ["partitions_failed", "partitions_without_time"]
 
 
