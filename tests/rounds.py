@@ -17,9 +17,11 @@ from compactord.maintenance.copied_files import NO_WATCH, CheckedFiles, CopyWatc
 from compactord.maintenance.done import MarkDone, Marks
 from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.later_snapshots import LaterSnapshots
+from compactord.maintenance.new_tags import CreatedTags, CreateTags, TagProgress
 from compactord.maintenance.partitions import ExpirePartitions
 from compactord.maintenance.rounds import RoundResult
 from compactord.maintenance.snapshots import ExpireSnapshots, ExpireVersions
+from compactord.maintenance.tags import ExpireTags
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.state.table_state import TableState, load_newest
 from compactord.table.opening import OpenTable
@@ -100,6 +102,38 @@ def mark_done(
     done = kind.preview(opened).rounds[0] if is_dry else kind.run(opened, None)
     assert not done.more
     return [each.folder for each in done.items]
+
+
+def create_tags(
+    table: OpenTable,
+    now_ms: int,
+    *,
+    progress: TagProgress | None = None,
+    zone: tzinfo = timezone.utc,
+    owner: Owner | None = None,
+    is_dry: bool = False,
+) -> CreatedTags:
+    """A round that creates tags, or what it would do."""
+    memories = {TagProgress: progress or TagProgress()}
+    owner = owner or ids.this_process()
+    opened = Opened(table=table, now_ms=now_ms, zone=zone, owner=owner, memories=memories)
+    kind = CreateTags(interval_ms=0)
+    return kind.preview(opened).rounds[0] if is_dry else kind.run(opened, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredTags:
+    """The report of a round that expires tags."""
+
+    tags: Sequence[str]
+    data_files: int
+    metadata: int
+    why_not: str | None
+
+
+def expire_tags(table: OpenTable, now_ms: int, copies: CopyWatch = NO_WATCH) -> ExpiredTags:
+    kind = ExpireTags(interval_ms=0, grace_ms=copies.grace_ms)
+    return ExpiredTags(**kind.data(kind.run(_watched(table, now_ms, copies), None)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,6 @@ import structlog
 
 from compactord.clock import WallTime, local_ms
 from compactord.errors import CompactordError, ObjectNotFound, StorageError
-from compactord.ids import Owner
-from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
 from compactord.maintenance.done import SuccessTimes, read_success
 from compactord.maintenance.kind import (
     Done,
@@ -37,16 +35,8 @@ from compactord.maintenance.kind import (
     UnderWay,
     because,
 )
-from compactord.maintenance.tags import (
-    DueTag,
-    ExpiredTags,
-    delete_tags,
-    expired_counts,
-    expired_report,
-    joined,
-    preview_tags,
-    success_path,
-)
+from compactord.maintenance.rounds import Plan, RoundResult, joined
+from compactord.maintenance.tags import DueTag, ExpireTags, success_path
 from compactord.paimon import paths
 from compactord.paimon.options.maintenance import TagCreationOptions, has_name
 from compactord.paimon.schema import parse_object
@@ -60,7 +50,6 @@ from compactord.paimon.snapshot import (
     still_stands,
 )
 from compactord.storage.base import Creation, read_back, require_absent
-from compactord.table.opening import OpenTable
 from compactord.text import count_text
 
 
@@ -182,80 +171,51 @@ class CreatedTags:
     """
 
     tags: Mapping[str, int] = field(default_factory=dict)
-    surplus: ExpiredTags = field(default_factory=ExpiredTags)
+    surplus: RoundResult[DueTag] = field(default_factory=RoundResult)
     why_not: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagsDue:
-    """Tags that a round would create. `surplus`: existing tags that it would then delete."""
+class _ExpireSurplus(ExpireTags):
+    """Deletes surplus `tags`."""
 
-    tags: Sequence[NewTag] = ()
-    surplus: Sequence[DueTag] = ()
+    tags: Sequence[DueTag]
+    now_ms: int
+
+    def plan(self, table: OpenedTable, under_way: UnderWay | None) -> Plan[DueTag]:
+        return self.plan_of(table, self.tags, self.now_ms)
 
 
 class _TagWithdrawn(Exception):
     """The snapshot was deleted or replaced. The text is a message for operators."""
 
 
-def tags_due(table: OpenTable, progress: TagProgress, *, now_ms: int, zone: tzinfo) -> TagsDue:
-    """Tags to create and to delete; changes only `progress`. Raises what reading raises."""
-    options = table.options.maintenance.tag_creation
-    if options is None:
-        return TagsDue()
-    return _Creation(table, options, progress, now_ms=now_ms, zone=zone).preview()
-
-
-def create_tags(
-    table: OpenTable,
-    progress: TagProgress,
-    *,
-    owner: Owner,
-    now_ms: int,
-    zone: tzinfo,
-    copies: CopyWatch = NO_WATCH,
-) -> CreatedTags:
-    """Create the tags that are due. `owner` names temporary files, `zone` is the machine's.
-
-    Surplus tags are kept while `copies` shows that the table may be under restore.
-
-    Raises what reading raises, and `FormatError` for a tag that cannot be parsed, before it creates
-    a tag. Raises `StorageError` if a file cannot be written, and what `delete_tags` raises: the
-    next round continues there. Logs the created tags in any case.
-    """
-    options = table.options.maintenance.tag_creation
-    if options is None:
-        return CreatedTags()
-    creation = _Creation(table, options, progress, now_ms=now_ms, zone=zone)
-    return creation.create(owner, copies)
-
-
 class _Creation:
     """Creates a table's tags at one moment."""
 
-    def __init__(
-        self,
-        table: OpenTable,
-        options: TagCreationOptions,
-        progress: TagProgress,
-        *,
-        now_ms: int,
-        zone: tzinfo,
-    ) -> None:
-        self._table, self._options, self._progress = table, options, progress
-        self._storage, self._root = table.storage, table.ref.root
-        self._now_ms, self._zone = now_ms, zone
+    def __init__(self, table: OpenedTable, options: TagCreationOptions, grace_ms: int) -> None:
+        self._opened, self._table, self._options = table, table.table, options
+        self._storage, self._root = table.table.storage, table.table.ref.root
+        self._progress, self._grace_ms = table.memory(TagProgress), grace_ms
+        self._now_ms, self._zone = table.clock.now_ms(), table.clock.time_zone
         self._tags: dict[str, Snapshot] = {}
 
-    def preview(self) -> TagsDue:
+    def preview(self) -> Done[CreatedTags]:
         newest = self._start()
-        if newest is None:
-            return TagsDue()
-        new = tuple(each for each in self._due(newest) if each.name not in self._tags)
-        self._tags |= {each.name: each.snapshot for each in new}
-        return TagsDue(tags=new, surplus=tuple(self._surplus()) if new else ())
+        due = () if newest is None else self._due(newest)
+        new = {each.name: each.snapshot for each in due if each.name not in self._tags}
+        self._tags |= new
+        surplus = self._expiry().preview(self._opened) if new else Done()
+        made = {name: snapshot.id for name, snapshot in new.items()}
+        created = CreatedTags(tags=made, surplus=joined(surplus.rounds))
+        return Done(rounds=[created], files=surplus.files)
 
-    def create(self, owner: Owner, copies: CopyWatch) -> CreatedTags:
+    def create(self) -> CreatedTags:
+        """Raises what reading raises, and `FormatError` for a broken tag, before it creates a tag.
+
+        Raises `StorageError` if a file cannot be written, and what `TagDeletion` raises: the next
+        round continues there. Logs the created tags in any case.
+        """
         newest = self._start()
         if newest is None:
             return CreatedTags()
@@ -266,7 +226,7 @@ class _Creation:
             for new in self._due(newest):
                 if new.name in self._tags:
                     continue
-                if self._make(new, owner):
+                if self._make(new):
                     made[new.name] = new.snapshot.id
                     self._write_success(new.name)
         except _TagWithdrawn as withdrawn:
@@ -274,12 +234,16 @@ class _Creation:
         finally:
             if made:
                 _log.info("tags_created", tags=list(made), snapshot_ids=list(made.values()))
-        surplus = self._delete_surplus(copies) if made else ExpiredTags()
+        surplus = RoundResult[DueTag]()
+        if made:
+            self._tags = dict(read_tags(self._storage, self._root))
+            surplus = self._expiry().run(self._opened, None)
         return CreatedTags(tags=made, surplus=surplus, why_not=why_not)
 
-    def _delete_surplus(self, copies: CopyWatch) -> ExpiredTags:
-        self._tags = dict(read_tags(self._storage, self._root))
-        return delete_tags(self._table, self._surplus(), self._now_ms, copies)
+    def _expiry(self) -> ExpireTags:
+        """The expiry of the surplus tags of `self._tags`."""
+        tags, now_ms = tuple(self._surplus()), self._now_ms
+        return _ExpireSurplus(interval_ms=0, grace_ms=self._grace_ms, tags=tags, now_ms=now_ms)
 
     def _start(self) -> Snapshot | None:
         """The newest snapshot, or None if no tag is due; most rounds read only this snapshot."""
@@ -319,12 +283,11 @@ class _Creation:
             zone=self._zone,
         )
 
-    def _make(self, new: NewTag, owner: Owner) -> bool:
+    def _make(self, new: NewTag) -> bool:
         """Whether this call created the tag. Raises `_TagWithdrawn`."""
         path, data = paths.tag_path(self._root, new.name), self._content(new)
-        temporary = paths.join(
-            paths.tag_folder(self._root), f".tag-{new.name}.{owner.unique_name()}.tmp"
-        )
+        unique = self._opened.owner.unique_name()
+        temporary = paths.join(paths.tag_folder(self._root), f".tag-{new.name}.{unique}.tmp")
         try:
             creation = self._storage.create_if_absent(path, data, temporary=temporary)
         except StorageError as error:
@@ -403,6 +366,9 @@ def _array(local: int) -> list[int]:
     return found
 
 
+_EXPIRY = ExpireTags(interval_ms=0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTags(RuledKind[CreatedTags]):
     """Due after new snapshots, `interval_ms` after the last round, at any time of the week."""
@@ -421,29 +387,21 @@ class CreateTags(RuledKind[CreatedTags]):
         return is_new and RuledKind.is_due(self, table, record, now_ms, wall)
 
     def preview(self, table: OpenedTable) -> Done[CreatedTags]:
-        expiry_blocker = table.expiry_blocker()
-        if expiry_blocker is not None:
-            return Done(why_not=expiry_blocker)
-        now_ms, zone = table.clock.now_ms(), table.clock.time_zone
-        due = tags_due(table.table, table.memory(TagProgress), now_ms=now_ms, zone=zone)
-        copies = watched(table, self.grace_ms)
-        surplus = preview_tags(table.table, due.surplus, now_ms, copies)
-        made = {each.name: each.snapshot.id for each in due.tags}
-        created = CreatedTags(tags=made, surplus=joined(surplus.rounds))
-        return Done(rounds=[created], files=surplus.files)
+        created = self._start(table)
+        if isinstance(created, _Creation):
+            return created.preview()
+        return Done(rounds=[created])
 
     def run(self, table: OpenedTable, under_way: UnderWay | None) -> CreatedTags:
-        expiry_blocker = table.expiry_blocker()
-        if expiry_blocker is not None:
+        created = self._start(table)
+        return created.create() if isinstance(created, _Creation) else created
+
+    def _start(self, table: OpenedTable) -> _Creation | CreatedTags:
+        """A round's work, or the result of a round without any."""
+        expiry_blocker, options = table.expiry_blocker(), table.table.options.maintenance
+        if expiry_blocker is not None or options.tag_creation is None:
             return CreatedTags(why_not=expiry_blocker)
-        return create_tags(
-            table.table,
-            table.memory(TagProgress),
-            owner=table.owner,
-            now_ms=table.clock.now_ms(),
-            zone=table.clock.time_zone,
-            copies=watched(table, self.grace_ms),
-        )
+        return _Creation(table, options.tag_creation, self.grace_ms)
 
     def ended(self, result: CreatedTags | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
@@ -451,10 +409,8 @@ class CreateTags(RuledKind[CreatedTags]):
             return Round(has_failed=True)
         if result.why_not is not None:
             _log.warning("tags_not_created", error=result.why_not)
-        surplus = result.surplus
-        if surplus.why_not is not None:
-            _log.warning("tags_failed", error=surplus.why_not)
-        counts = {"new_tags": len(result.tags), **expired_counts(surplus)}
+        expired = _EXPIRY.ended(result.surplus, seconds)
+        counts = {"new_tags": len(result.tags), **expired.counts}
         return Round(counts=counts, has_failed=result.why_not is not None)
 
     def report(self, shown: ShownTable, done: Done[CreatedTags], *others: Done[Any]) -> Report:
@@ -471,12 +427,12 @@ class CreateTags(RuledKind[CreatedTags]):
         if created.why_not is not None:
             lines.append(f"{shown.name}: no {'more ' if created.tags else ''}tags created")
             lines += because(created.why_not, has_some=False)
-        expired, surplus = [created.surplus], frozenset(created.surplus.tags)
+        expired, surplus = [created.surplus], {each.name for each in created.surplus.items}
         for other in others:
             # In a dry run a tag may be both surplus and expired.
-            expired += [each for each in other.rounds if surplus.isdisjoint(each.tags)]
+            expired += [each for each in other.rounds if surplus.isdisjoint(map(str, each.items))]
         why_not = next((other.why_not for other in others if other.why_not is not None), None)
-        deleted = expired_report(shown, joined(expired, why_not))
+        deleted = _EXPIRY.report(shown, Done(rounds=expired, why_not=why_not))
         found = {"created": dict(created.tags), "created_why_not": created.why_not, **deleted.found}
         if shown.is_dry and shown.table is not None:
             files = (path for each in (done, *others) for path in each.files or ())

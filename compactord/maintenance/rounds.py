@@ -166,7 +166,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
     def report(
         self, shown: ShownTable, done: Done[RoundResult[Item]], *others: Done[Any]
     ) -> Report:
-        result = _joined(done.rounds)
+        result = joined(done.rounds)
         result.why_not = done.why_not or result.why_not
         found = dict(self.data(result))
         if done.files is not None:
@@ -203,7 +203,7 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
         return [*lines, *because_of]
 
 
-def _joined(rounds: Sequence[RoundResult[Item]]) -> RoundResult[Item]:
+def joined(rounds: Sequence[RoundResult[Item]]) -> RoundResult[Item]:
     """The sum of rounds; `more` and `left` are the last one's."""
     joined = RoundResult[Item]()
     for each in rounds:

@@ -14,29 +14,19 @@ with the neighbours of the tag.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
-import structlog
-
 from compactord.clock import local_ms
-from compactord.errors import CompactordError, ObjectNotFound
-from compactord.maintenance.copied_files import NO_WATCH, CopyWatch, watched
+from compactord.errors import ObjectNotFound
+from compactord.maintenance.copied_files import watched
 from compactord.maintenance.expire_plan import Leaves, plan_of, spare_others
-from compactord.maintenance.kind import (
-    Done,
-    OpenedTable,
-    Report,
-    Round,
-    RuledKind,
-    ShownTable,
-    UnderWay,
-    because,
-)
+from compactord.maintenance.kind import Done, OpenedTable, RuledKind, UnderWay
 from compactord.maintenance.own_files import own_files
 from compactord.maintenance.planned_deletion import Keepers, TableChanged, delete_checked
+from compactord.maintenance.rounds import Plan, PlannedKind, RoundResult
 from compactord.maintenance.snapshots import Snapshots, other_versions, others_changelogs
 from compactord.maintenance.used_names import hint_trouble, main_trouble
 from compactord.paimon import paths
@@ -58,7 +48,6 @@ from compactord.paimon.snapshot import (
 from compactord.state.metadata_reader import FileChange, MetadataReader
 from compactord.storage.base import require_absent
 from compactord.table.opening import OpenTable
-from compactord.text import count_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +58,9 @@ class DueTag:
     path: str
     snapshot: Snapshot
     changed_ms: int
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +96,8 @@ class TagDeletion:
         tags = {n: s for n, s in read_tags(self._storage, self._root).items() if n != tag.name}
         self.plan = self._planned([*snapshots.within(0), *tags.values()])
 
-    def delete(self, counts: Counter[str]) -> None:
-        """Delete the tag and its files; `counts` (by fields of `TagPlan`) are right in any case.
+    def delete(self, result: RoundResult[DueTag]) -> None:
+        """Delete the tag and its files; figures of `result` are named as fields of `TagPlan`.
 
         Raises `TableChanged` if the table has changed: either the tag still exists, or the files
         that are left have no references. Raises `StorageError` if a deletion fails.
@@ -118,11 +110,11 @@ class TagDeletion:
             # Delete it first: no program looks for it without the tag.
             self._own.delete(success_path(self._root, self._tag.name))
         self._own.delete(self._tag.path)
-        counts["tags"] += 1
+        result.items.append(self._tag)
         self._check()
-        self._delete("data_files", self.plan.data_files, counts)
+        self._delete("data_files", self.plan.data_files, result.figures)
         self._check()
-        self._delete("metadata", self.plan.metadata, counts)
+        self._delete("metadata", self.plan.metadata, result.figures)
 
     def _delete(self, what: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
         files = self._storage, self._own, self._keepers
@@ -204,23 +196,6 @@ def success_path(root: str, name: str) -> str:
     return paths.join(paths.tag_folder(root), "tag-success-file", f"{name}_SUCCESS")
 
 
-_log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiredTags:
-    """Tags deleted in one round; counts are of files.
-
-    `metadata` counts manifests, lists, index files and statistics. `why_not`: the reason why no
-    tag, or no further tag, was deleted.
-    """
-
-    tags: Sequence[str] = ()
-    data_files: int = 0
-    metadata: int = 0
-    why_not: str | None = None
-
-
 def due_tags(table: OpenTable, now_ms: int, zone: tzinfo) -> tuple[DueTag, ...]:
     """The tags of the branch that expire now, in the order of their snapshots.
 
@@ -258,105 +233,18 @@ def _end_ms(data: bytes, path: str) -> int | None:
     return None if times is None else times.made_ms + times.retained_ms
 
 
-def expire_tags(
-    table: OpenTable, now_ms: int, zone: tzinfo, copies: CopyWatch = NO_WATCH
-) -> ExpiredTags:
-    """Delete the tags that expire now. Raises what `due_tags` and `delete_tags` raise."""
-    return delete_tags(table, due_tags(table, now_ms, zone), now_ms, copies)
-
-
-def delete_tags(
-    table: OpenTable, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
-) -> ExpiredTags:
-    """Delete tags, one after the other, unless `copies` shows a possible restore of the table.
-
-    Raises what `TagDeletion` raises; the next round continues with the remaining tags. Logs the
-    deleted tags in any case.
-    """
-    counts: Counter[str] = Counter()
-    deleted: list[str] = []
-    why_not = None
-    try:
-        for tag in _unless_restored(table, tags, now_ms, copies):
-            deletion = TagDeletion(table, tag, now_ms)
-            try:
-                deletion.delete(counts)
-            finally:
-                if counts["tags"] > len(deleted):
-                    deleted.append(tag.name)
-    except TableChanged as changed:
-        why_not = str(changed)
-    finally:
-        files = {"data_files": counts["data_files"], "metadata": counts["metadata"]}
-        if deleted:
-            _log.info("tags_expired", tags=deleted, **files)
-    return ExpiredTags(tags=deleted, why_not=why_not, **files)
-
-
-def _unless_restored(
-    table: OpenTable, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch
-) -> Iterator[DueTag]:
-    """The tags. Raises `TableChanged` before the first if the table may be under restore."""
-    for number, tag in enumerate(tags):
-        trouble = None if number else copies.why_wait(table, now_ms)
-        if trouble is not None:
-            raise TableChanged(trouble)
-        yield tag
-
-
-def preview_tags(
-    table: OpenTable, tags: Iterable[DueTag], now_ms: int, copies: CopyWatch = NO_WATCH
-) -> Done[ExpiredTags]:
-    """The tags and files that `delete_tags` would delete; changes nothing.
-
-    Each tag is planned as if the other tags stayed. Raises what `TagDeletion` raises.
-    """
-    planned: list[ExpiredTags] = []
-    files: list[str] = []
-    try:
-        for tag in _unless_restored(table, tags, now_ms, copies):
-            plan = TagDeletion(table, tag, now_ms).plan
-            data_files, metadata = len(plan.data_files), len(plan.metadata)
-            planned.append(ExpiredTags(tags=[tag.name], data_files=data_files, metadata=metadata))
-            files += [*plan.data_files, tag.path, *plan.metadata]
-    except TableChanged as changed:
-        planned.append(ExpiredTags(why_not=str(changed)))
-    return Done(rounds=planned, files=files)
-
-
-def joined(rounds: Sequence[ExpiredTags], why_not: str | None = None) -> ExpiredTags:
-    """The sum of several rounds; `why_not` takes precedence over their own reasons."""
-    reasons = [each.why_not for each in rounds if each.why_not is not None]
-    return ExpiredTags(
-        tags=[name for each in rounds for name in each.tags],
-        data_files=sum(each.data_files for each in rounds),
-        metadata=sum(each.metadata for each in rounds),
-        why_not=why_not or next(iter(reasons), None),
-    )
-
-
-def expired_report(shown: ShownTable, expired: ExpiredTags) -> Report:
-    """A report whose data are the fields of `ExpiredTags`."""
-    lines = [f"{shown.name}: no tag {shown.expired}"]
-    if expired.tags:
-        names = f"{count_text(len(expired.tags), 'tag')} ({', '.join(expired.tags)})"
-        files = count_text(expired.data_files, "data file")
-        others = count_text(expired.metadata, "other file")
-        lines = [f"{shown.name}: {shown.expired} {names}: {files}, {others}"]
-    lines += because(expired.why_not, has_some=expired.tags)
-    return Report(lines=lines, found=asdict(expired))
-
-
-def expired_counts(done: ExpiredTags) -> dict[str, int]:
-    """Values for the counters of `ExpireTags`."""
-    return {"expired_tags": len(done.tags), "expired_tag_files": done.data_files + done.metadata}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireTags(RuledKind[ExpiredTags]):
-    """Due after a plan, `interval_ms` after the last round, in the windows of expiry."""
+class ExpireTags(RuledKind[RoundResult[DueTag]], PlannedKind[DueTag]):
+    """Due after a plan, `interval_ms` after the last round, in the windows of expiry.
 
-    name = choice = "tags"
+    Figures count files: `metadata` are manifests, lists, index files and statistics.
+    """
+
+    name = choice = key = "tags"
+    noun = "tag"
+    finished = "tags_expired"
+    is_inline = True
+    figures = ("data_files", "metadata")
     rule = "expire_tags"
     after_plans = True
     not_requested = "the table's options disable tag expiry"
@@ -365,28 +253,49 @@ class ExpireTags(RuledKind[ExpiredTags]):
         ("expired_tag_files", "Files deleted with expired tags."),
     )
 
-    def preview(self, table: OpenedTable) -> Done[ExpiredTags]:
+    def plan(self, table: OpenedTable, under_way: UnderWay | None) -> Plan[DueTag]:
+        """Raises what `due_tags` raises."""
         expiry_blocker = table.expiry_blocker()
         if expiry_blocker is not None:
-            return Done(why_not=expiry_blocker)
+            return Plan(why_not=expiry_blocker)
         now_ms = table.clock.now_ms()
-        due = due_tags(table.table, now_ms, table.clock.time_zone)
-        return preview_tags(table.table, due, now_ms, watched(table, self.grace_ms))
+        return self.plan_of(table, due_tags(table.table, now_ms, table.clock.time_zone), now_ms)
 
-    def run(self, table: OpenedTable, under_way: UnderWay | None) -> ExpiredTags:
-        expiry_blocker = table.expiry_blocker()
-        if expiry_blocker is not None:
-            return ExpiredTags(why_not=expiry_blocker)
+    def plan_of(self, table: OpenedTable, tags: Sequence[DueTag], now_ms: int) -> Plan[DueTag]:
+        """These tags, unless the table may be under restore."""
         copies = watched(table, self.grace_ms)
-        return expire_tags(table.table, table.clock.now_ms(), table.clock.time_zone, copies)
+        why_not = copies.why_wait(table.table, now_ms) if tags else None
+        return Plan(items=() if why_not else tags, why_not=why_not, context=now_ms)
 
-    def ended(self, result: ExpiredTags | CompactordError, seconds: float) -> Round:
-        if isinstance(result, CompactordError):
-            _log.warning("tags_failed", error=str(result))
-            return Round(has_failed=True)
-        if result.why_not is not None:
-            _log.warning("tags_failed", error=result.why_not)
-        return Round(counts=expired_counts(result))
+    def apply(self, table: OpenedTable, plan: Plan[DueTag], result: RoundResult[DueTag]) -> None:
+        """Read the files of each tag after the previous tag is deleted.
 
-    def report(self, shown: ShownTable, done: Done[ExpiredTags], *others: Done[Any]) -> Report:
-        return expired_report(shown, joined(done.rounds, done.why_not))
+        Raises what `TagDeletion` raises; the next round continues with the remaining tags.
+        """
+        for tag in plan.items:
+            TagDeletion(table.table, tag, plan.context).delete(result)
+
+    def preview(self, table: OpenedTable) -> Done[RoundResult[DueTag]]:
+        """A round for each tag, planned as if the other tags stayed."""
+        plan = self.plan(table, None)
+        rounds, files = [RoundResult.of(plan)], list[str]()
+        try:
+            for tag in plan.items:
+                found = TagDeletion(table.table, tag, plan.context).plan
+                figures = Counter(data_files=len(found.data_files), metadata=len(found.metadata))
+                rounds.append(RoundResult(items=[tag], figures=figures))
+                files += [*found.data_files, tag.path, *found.metadata]
+        except TableChanged as changed:
+            rounds.append(RoundResult(why_not=str(changed)))
+        return Done(rounds=rounds, files=files)
+
+    def fields(self, result: RoundResult[DueTag], seconds: float) -> Mapping[str, Any]:
+        return {
+            "tags": [each.name for each in result.items],
+            "data_files": result.figures["data_files"],
+            "metadata": result.figures["metadata"],
+        }
+
+    def counted(self, result: RoundResult[DueTag]) -> Mapping[str, int]:
+        files = sum(result.figures.values())
+        return {"expired_tags": len(result.items), "expired_tag_files": files}

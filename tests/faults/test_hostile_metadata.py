@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timezone
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
-from compactord.maintenance.tags import expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_json
@@ -21,7 +19,7 @@ from compactord.table.opening import OpenTable, open_table
 from tests import builders
 from tests.builders import FIRST
 from tests.lineage import Lineage
-from tests.rounds import expire_consumers, expire_snapshots, preview_snapshots
+from tests.rounds import expire_consumers, expire_snapshots, expire_tags, preview_snapshots
 from tests.unit.maintenance.expiring import (
     HOME,
     LATER_MS,
@@ -75,7 +73,7 @@ def _snapshots(opened: OpenTable) -> object:
 
 
 def _tags(opened: OpenTable) -> object:
-    return expire_tags(opened, LATER_MS, timezone.utc)
+    return expire_tags(opened, LATER_MS)
 
 
 KINDS: dict[str, Callable[[OpenTable], object]] = {

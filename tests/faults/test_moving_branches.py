@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timezone
 
 import pytest
 
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.tags import ExpiredTags, expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, read_snapshot, read_tags, snapshot_ids
@@ -16,7 +14,7 @@ from compactord.storage.base import Storage
 from compactord.storage.calls import AT_ONCE
 from compactord.table.opening import OpenTable, open_table
 from tests.lineage import Lineage
-from tests.rounds import Expired, expire_changelogs, expire_snapshots
+from tests.rounds import Expired, ExpiredTags, expire_changelogs, expire_snapshots, expire_tags
 from tests.storages import Call, HookedStorage, MemoryStorage, RequestCounter
 from tests.unit.maintenance.expiring import HOME, LATER_MS, check, lacks, with_data
 
@@ -103,7 +101,7 @@ EXPIRIES: dict[
     "snapshots": (_table, lambda storage: _expire(storage, "b")),
     "tags": (
         _tagged,
-        lambda storage: expire_tags(_opened(storage, "b"), LATER_MS, timezone.utc),
+        lambda storage: expire_tags(_opened(storage, "b"), LATER_MS),
     ),
     "changelogs": (_with_changelogs, _expire_changelogs),
 }

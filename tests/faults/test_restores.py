@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timezone
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from compactord.config.model import Recovery
 from compactord.errors import CompactordError
 from compactord.maintenance.copied_files import CheckedFiles, CopyWatch
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.maintenance.tags import expire_tags
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import parse_snapshot, read_tags, snapshot_ids, snapshot_json
@@ -34,7 +32,7 @@ from tests.builders import (
     writer,
 )
 from tests.lineage import TABLE, Lineage
-from tests.rounds import Expired, expire_changelogs, expire_snapshots
+from tests.rounds import Expired, expire_changelogs, expire_snapshots, expire_tags
 from tests.storages import MemoryStorage
 from tests.unit.maintenance.expiring import (
     HOME,
@@ -75,7 +73,7 @@ def _attempt(storage: Storage, ref: TableRef, now_ms: int, watch: CopyWatch) -> 
     options = opened.options.expire
     tries = [
         lambda: expire_snapshots(opened, options, now_ms=now_ms, keep_from=None, copies=watch),
-        lambda: expire_tags(opened, now_ms, timezone.utc, watch),
+        lambda: expire_tags(opened, now_ms, watch),
         lambda: expire_changelogs(opened, now_ms, watch),
     ]
     for each in tries:

@@ -12,7 +12,6 @@ from compactord.catalog.access import table_in_folder
 from compactord.clock import Clock, SystemClock
 from compactord.ids import Liveness
 from compactord.maintenance.changelogs import changelog_ids
-from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, TableFolders
 from compactord.maintenance.orphans import remove_found
 from compactord.paimon.schema import TableRef
@@ -28,6 +27,7 @@ from compactord.verify.rules import Finding
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, VirtualClock
 from tests.rounds import (
+    create_tags,
     expire_changelogs,
     expire_consumers,
     expire_partitions,
@@ -118,7 +118,7 @@ def maintain(storage: Storage, table: TableRef, *, clock: Clock | None = None) -
     opened, now_ms, zone = followed.table, clock.now_ms(), clock.time_zone
     expire_partitions(followed, now_ms)
     mark_done(opened, now_ms, zone=zone)
-    create_tags(opened, TagProgress(), owner=owner, now_ms=now_ms, zone=zone)
+    create_tags(opened, now_ms, zone=zone, owner=owner)
     if is_alone:
         expire_consumers(opened, SystemClock().now_ms() + 2 * DAY_MS)
     # A snapshot expires once its successor is older than now.

@@ -18,10 +18,8 @@ from typing import Any
 from compactord import ids
 from compactord.catalog.access import table_in_folder
 from compactord.clock import SystemClock
-from compactord.maintenance.new_tags import TagProgress, create_tags
 from compactord.maintenance.orphan_search import OrphanSearch, OwnerRule, TableFolders
 from compactord.maintenance.orphans import remove_found
-from compactord.maintenance.tags import expire_tags
 from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage
@@ -29,10 +27,12 @@ from compactord.table.request import CompactRequest
 from compactord.table.session import TableSession
 from tests.oracle.judge import Judge
 from tests.rounds import (
+    create_tags,
     expire_changelogs,
     expire_consumers,
     expire_partitions,
     expire_snapshots,
+    expire_tags,
     mark_done,
 )
 
@@ -140,11 +140,10 @@ def _expire_changelogs(path: Path, storage: Storage, branch: str = "main") -> No
 
 
 def _upkeep_tags(path: Path, storage: Storage) -> None:
-    table, zone = opened(path, storage).table, timezone.utc
-    owner = ids.this_process()
-    made = create_tags(table, TagProgress(), owner=owner, now_ms=now_ms(), zone=zone)
+    table = opened(path, storage).table
+    made = create_tags(table, now_ms())
     assert made.why_not is None, made
-    gone = expire_tags(table, now_ms(), zone)
+    gone = expire_tags(table, now_ms())
     assert gone.why_not is None, gone
 
 

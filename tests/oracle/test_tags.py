@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from compactord import ids
 from compactord.catalog.access import table_in_folder
-from compactord.maintenance.new_tags import CreatedTags, TagProgress, create_tags
-from compactord.maintenance.tags import due_tags, expire_tags
+from compactord.maintenance.new_tags import CreatedTags
+from compactord.maintenance.tags import due_tags
 from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
@@ -26,6 +25,7 @@ from tests.oracle.judge import Judge
 from tests.oracle.maintained import QUIET
 from tests.oracle.maintaining import KINDS, STORAGE
 from tests.oracle.test_expire import NOW, everything
+from tests.rounds import create_tags, expire_tags
 
 LOCAL = LocalStorage()
 _OPTIONS = {
@@ -73,7 +73,7 @@ def test_the_same_tags_and_files_go(judge: Judge, tmp_path: Path, buckets: str, 
     table = open_table(table_in_folder(LOCAL, ref), {"tag.time-expire-enabled": "true"})
     now_ms = int(time.time() * 1000)
     assert {tag.name for tag in due_tags(table, now_ms, timezone.utc)} == names
-    done = expire_tags(table, now_ms, timezone.utc)
+    done = expire_tags(table, now_ms)
     assert done.why_not is None
     assert done.data_files
     assert done.metadata
@@ -194,6 +194,5 @@ def test_the_same_tags_are_made_with_the_same_fields(judge: Judge, tmp_path: Pat
 
 def _create(table: Path, asks: dict[str, str]) -> CreatedTags:
     ref = TableRef(database="db", name="t", location=str(table))
-    now_ms, owner = int(time.time() * 1000), ids.this_process()
     opened = open_table(table_in_folder(LOCAL, ref), asks)
-    return create_tags(opened, TagProgress(), owner=owner, now_ms=now_ms, zone=timezone.utc)
+    return create_tags(opened, int(time.time() * 1000))

@@ -272,7 +272,7 @@ def test_tags_are_created_as_the_table_asks_unless_a_rule_forbids_it(
     kept = said(capsys, "maintain", "--config", config, "--only", "tags", "--dry-run")
     assert "d.t: no tags created\n  because rules.0.set.create_tags" in kept
     text = said(capsys, *place)
-    assert f"d.t: created 1 tag ({yesterday})\nd.t: expired 1 tag (2023-11-10): " in text
+    assert f"d.t: created 1 tag ({yesterday})\nd.t: expired 1 tag (2023-11-10)\n" in text
     assert [path.name for path in old.parent.iterdir()] == [f"tag-{yesterday}"]
     assert "created" not in said(capsys, *place)
 

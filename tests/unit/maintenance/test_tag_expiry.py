@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timezone
 
@@ -20,7 +21,8 @@ from compactord.errors import (
     StorageError,
 )
 from compactord.maintenance.kind import MaintenanceRecord
-from compactord.maintenance.tags import ExpiredTags, ExpireTags, TagDeletion, due_tags, expire_tags
+from compactord.maintenance.rounds import RoundResult
+from compactord.maintenance.tags import DueTag, ExpireTags, TagDeletion, due_tags
 from compactord.paimon import paths
 from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_tags, snapshot_json
@@ -28,6 +30,7 @@ from compactord.state.table_state import delta_manifests
 from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.lineage import TABLE, Lineage
+from tests.rounds import ExpiredTags, expire_tags
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, MemoryStorage
 from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import (
@@ -78,7 +81,7 @@ def _opened(storage: Storage, **options: str) -> OpenTable:
 
 
 def _expire(table: Lineage, storage: Storage | None = None, now_ms: int = LATER_MS) -> ExpiredTags:
-    return expire_tags(_opened(storage or table.storage), now_ms, UTC)
+    return expire_tags(_opened(storage or table.storage), now_ms)
 
 
 def _tags(table: Lineage) -> set[str]:
@@ -205,11 +208,11 @@ def test_options_may_keep_them_and_a_restore_does(text: dict[str, str], expected
     opened = _opened(table.storage, **text)
     assert ("tags" in opened.options.maintenance.requested) is expected
     hint = table.storage.objects.pop(paths.latest_hint(HOME))
-    done = expire_tags(opened, LATER_MS, UTC)
+    done = expire_tags(opened, LATER_MS)
     assert (done.why_not is not None) is expected
     assert not done.tags
     table.storage.objects[paths.latest_hint(HOME)] = hint
-    assert bool(expire_tags(opened, LATER_MS, UTC).tags) is expected
+    assert bool(expire_tags(opened, LATER_MS).tags) is expected
 
 
 @pytest.mark.parametrize(("error", "concerns", "after_effect", "lasts"), FAULTS)
@@ -325,9 +328,10 @@ def test_it_is_due_after_a_plan_unless_options_or_a_rule_forbid_it(
 
 def test_what_a_round_came_to_is_counted_and_what_kept_a_tag_is_logged() -> None:
     kind = ExpireTags(interval_ms=1)
-    done = ExpiredTags(tags=["a"], data_files=2, metadata=3)
+    tag = DueTag(name="a", path="/a", snapshot=snapshot_of(some_table(), 2), changed_ms=0)
+    done = RoundResult(items=[tag], figures=Counter(data_files=2, metadata=3))
     assert kind.ended(done, 0.1).counts == {"expired_tags": 1, "expired_tag_files": 5}
     with capture_logs() as events:
-        assert not kind.ended(ExpiredTags(why_not="it was changed"), 0.1).has_failed
+        assert not kind.ended(RoundResult(why_not="it was changed"), 0.1).has_failed
         assert kind.ended(StorageError("/p", "it failed"), 0.1).has_failed
     assert [event["event"] for event in events] == ["tags_failed"] * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone, tzinfo
 
@@ -20,10 +21,9 @@ from compactord.maintenance.new_tags import (
     CreatedTags,
     CreateTags,
     TagProgress,
-    create_tags,
-    tags_due,
 )
-from compactord.maintenance.tags import ExpiredTags
+from compactord.maintenance.rounds import RoundResult
+from compactord.maintenance.tags import DueTag
 from compactord.paimon import paths
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_tags, snapshot_json
@@ -31,6 +31,7 @@ from compactord.storage.base import Storage
 from compactord.table.opening import OpenTable, open_table
 from tests.builders import WRITER
 from tests.lineage import TABLE, Lineage
+from tests.rounds import create_tags
 from tests.storages import Call, Fault, FaultyStorage, HookedStorage, RecordingStorage
 from tests.unit.maintenance.due_table import Due
 from tests.unit.maintenance.expiring import (
@@ -75,10 +76,10 @@ def _create(
 ) -> CreatedTags:
     return create_tags(
         _opened(storage or table.storage, texts, ref),
-        progress or TagProgress(),
-        owner=WRITER,
-        now_ms=NOW_MS,
+        NOW_MS,
+        progress=progress,
         zone=zone,
+        owner=WRITER,
     )
 
 
@@ -125,15 +126,15 @@ def test_those_beyond_the_most_go_with_their_files_and_a_preview_names_all() -> 
     expire(table, keep=3)
     asks = {**SUCCEED, "tag.num-retained-max": "2"}
     before = dict(table.storage.objects)
-    due = tags_due(_opened(table.storage, asks), TagProgress(), now_ms=NOW_MS, zone=UTC)
+    due = create_tags(_opened(table.storage, asks), NOW_MS, is_dry=True)
     assert table.storage.objects == before
-    assert [each.name for each in due.tags] == NAMES[2:]
-    assert [each.name for each in due.surplus] == [NAMES[1]]
+    assert list(due.tags) == NAMES[2:]
+    assert [each.name for each in due.surplus.items] == [NAMES[1]]
     done = _create(table, asks)
     assert list(done.tags) == NAMES[2:]
-    assert list(done.surplus.tags) == NAMES[1:3]
+    assert [each.name for each in done.surplus.items] == NAMES[1:3]
     assert _tags(table) == {"mine": 1, NAMES[3]: 4, NAMES[4]: 5}
-    assert done.surplus.data_files > 0
+    assert done.surplus.figures["data_files"] > 0
     assert {path for path in table.storage.objects if "SUCCESS" in path} == {
         _success(name) for name in NAMES[3:]
     }
@@ -318,7 +319,9 @@ def test_it_is_due_after_new_snapshots_where_options_ask_for_it(
 
 def test_what_a_round_came_to_is_counted_and_what_kept_it_is_logged() -> None:
     kind = CreateTags(interval_ms=1)
-    surplus = ExpiredTags(tags=["a"], data_files=2, metadata=3, why_not="it was changed")
+    tag = DueTag(name="a", path="/a", snapshot=snapshot_of(_hourly_table(), 1), changed_ms=0)
+    figures = Counter(data_files=2, metadata=3)
+    surplus = RoundResult(items=[tag], figures=figures, why_not="it was changed")
     with capture_logs() as events:
         round_ = kind.ended(CreatedTags(tags={"b": 1}, surplus=surplus), 0.1)
         assert kind.ended(CreatedTags(why_not="it is gone"), 0.1).has_failed
