@@ -81,6 +81,7 @@ def write_vectors_file(
     name: str,
     bucket: BucketId,
     rows: Mapping[str, Sequence[int] | set[int]],
+    *,
     kind: VectorKind = VectorKind.BITS_32,
 ) -> VectorsFile:
     """An index file that no snapshot has yet."""
@@ -192,7 +193,7 @@ class Deletions(Lineage):
     ) -> VectorsFile:
         """An index file that no snapshot has yet."""
         return write_vectors_file(
-            self.storage, TABLE, name, bucket_id(bucket), rows, self.vector_kind
+            self.storage, TABLE, name, bucket_id(bucket), rows, kind=self.vector_kind
         )
 
     def index_changed(

@@ -165,7 +165,7 @@ def prepare(
     location, latest = state.table.location, state.snapshot
     assert latest is not None, "a table with files to compact has a snapshot"
     base, merge = _base_manifests(
-        storage, location, manifests, settings, files, merge, index.written
+        storage, location, manifests, settings, files, merge=merge, keep=index.written
     )
     base_list, base_size = files.write_list(base)
     delta_list, delta_size = files.write_list(files.write_manifests(listed.delta))
@@ -230,6 +230,7 @@ def _base_manifests(
     manifests: Sequence[ManifestFile],
     settings: CommitSettings,
     files: MetadataFiles,
+    *,
     merge: ManifestMerge | None,
     keep: Collection[str],
 ) -> tuple[Sequence[ManifestFile], ManifestMerge]:

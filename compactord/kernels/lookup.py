@@ -60,6 +60,7 @@ def keys_with_before(
     keys: Int64s,
     change_kinds: npt.NDArray[np.int8],
     before_rows: Int64s,
+    *,
     parts: Sequence[pa.RecordBatch],
     columns: Mapping[str, pa.Array],
 ) -> Iterator[MergedKeys]:
@@ -319,7 +320,12 @@ def _merged(
     )
     change_kinds = _fates(records, is_first_row=function.needs is Needs.FIRST)
     yield from keys_with_before(
-        function.merge(ordered), found, change_kinds, records.state, records.parts, records.columns
+        function.merge(ordered),
+        found,
+        change_kinds,
+        records.state,
+        parts=records.parts,
+        columns=records.columns,
     )
 
 

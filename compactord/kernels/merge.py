@@ -353,7 +353,7 @@ class _Merge:
         rows, starts = None, None
         if numbers is None:
             rows, starts = self._ordered(window, columns, None)
-        records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
+        records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers=numbers)
         return self._function.merge(records)
 
     def keys_of(self, window: Window, before_level: int) -> Iterator[MergedKeys]:
@@ -384,9 +384,11 @@ class _Merge:
             # The keys that have a result, one in each row, in order.
             found = key_of_row[rows if starts is None else rows[starts]]
         change_kinds, befores = _before(key_of_row, fixed_values(levels, np.int16) == before_level)
-        records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers)
+        records = OrderedRecords(parts, rows, starts, columns, self._keys, numbers=numbers)
         results = self._function.merge(records)
-        yield from keys_with_before(results, found, change_kinds, befores, parts, columns)
+        yield from keys_with_before(
+            results, found, change_kinds, befores, parts=parts, columns=columns
+        )
 
     def looked_up(self, window: Window, find: Find | None) -> Iterator[MergedKeys]:
         parts = [batch for batches in window for batch in batches]

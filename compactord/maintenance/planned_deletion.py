@@ -183,15 +183,16 @@ class PlannedDeletion:
 
     def _delete(self, kind: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
         files = self._storage, self._own, self._keepers
-        delete_checked(*files, kind, unneeded, counts, self.check)
+        delete_checked(*files, unneeded, kind=kind, counts=counts, check=self.check)
 
 
 def delete_checked(
     storage: Storage,
     own: OwnFiles,
     keepers: Keepers,
-    kind: str,
     unneeded: Sequence[str],
+    *,
+    kind: str,
     counts: Counter[str],
     check: Callable[[], None],
 ) -> None:

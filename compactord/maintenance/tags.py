@@ -118,7 +118,7 @@ class TagDeletion:
 
     def _delete(self, what: str, unneeded: Sequence[str], counts: Counter[str]) -> None:
         files = self._storage, self._own, self._keepers
-        delete_checked(*files, what, unneeded, counts, self._check)
+        delete_checked(*files, unneeded, kind=what, counts=counts, check=self._check)
 
     def _check(self) -> None:
         """Raises `TableChanged` if a new user may need files of the tag's snapshot."""

@@ -247,7 +247,9 @@ def _plan_merge(
         notes.append(f"files on level {num_levels - 1} are above num-levels={options.num_levels}")
     if pick is None:
         return BucketPlan(bucket=bucket.bucket, compactions=(), notes=tuple(notes))
-    compaction = _merge_compaction(bucket, request, pick, num_levels, runs, lookup)
+    compaction = _merge_compaction(
+        bucket, request, pick, runs, num_levels=num_levels, lookup=lookup
+    )
     return BucketPlan(bucket=bucket.bucket, compactions=(compaction,), notes=tuple(notes))
 
 
@@ -267,8 +269,9 @@ def _merge_compaction(
     bucket: BucketFiles,
     request: PlanRequest,
     pick: Pick,
-    num_levels: int,
     runs: Sequence[SortedRun],
+    *,
+    num_levels: int,
     lookup: LookupOptions | None,
 ) -> Compaction:
     marks = lookup is not None and lookup.marks

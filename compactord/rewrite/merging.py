@@ -64,6 +64,7 @@ def merged_rows(
     sections: Sections,
     function: MergeFunction,
     decoding: Decoding,
+    *,
     budgets: Sequence[Budget],
     find: Find | None = None,
 ) -> Emitted:
@@ -76,7 +77,7 @@ def merged_rows(
     """
     for section, sizes in zip(sections, budgets, strict=True):
         try:
-            yield from _section_rows(source, section, function, decoding, sizes, find)
+            yield from _section_rows(source, section, function, decoding, sizes=sizes, find=find)
         except SubcompactionError as error:
             names = [posixpath.basename(each.file.path) for run in section for each in run]
             others = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
@@ -89,6 +90,7 @@ def _section_rows(
     section: Section,
     function: MergeFunction,
     decoding: Decoding,
+    *,
     sizes: Budget,
     find: Find | None,
 ) -> Emitted:

@@ -331,6 +331,7 @@ class InputReader:
         storage: Storage,
         layout: Layout,
         row_range: RowRange | None = None,
+        *,
         formats: Formats = FORMATS,
         older: Sequence[tuple[DataField, ...]] = (),
         expiry: Expiry | None = None,

@@ -262,10 +262,10 @@ def _reader(
         storage,
         layout,
         bounds,
-        formats,
-        subcompaction.older_schemas,
-        expiry(expire, clock.now_ms()),
-        subcompaction.zone,
+        formats=formats,
+        older=subcompaction.older_schemas,
+        expiry=expiry(expire, clock.now_ms()),
+        zone=subcompaction.zone,
     )
 
 
@@ -372,7 +372,9 @@ class _Rewriting:
             # A merge of higher levels changes no state.
             has_level_0 = any(file.level == 0 for file in source.files)
             find = lookup.find if source.looks_up and has_level_0 else None
-            yield from merged_rows(source, self._sections, function, decoding, budgets, find)
+            yield from merged_rows(
+                source, self._sections, function, decoding, budgets=budgets, find=find
+            )
 
     def _function(self, source: MergeSpec) -> MergeFunction:
         return function_named(source.merge_engine, source.rules, self._functions)

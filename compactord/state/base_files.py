@@ -390,6 +390,7 @@ class BaseFiles:
         columns: FileColumns,
         places: Ints,
         partitions: Sequence[bytes],
+        *,
         chunks: Sequence[Chunk],
         names: pa.LargeStringArray | None,
     ) -> None:
@@ -603,7 +604,9 @@ class BaseFilesBuilder:
         self._parts.clear()
         self._names.clear()
         places = np.concatenate([np.zeros(0, np.int64), *self._places])
-        return BaseFiles(self._location, columns, places, tuple(self._codes), self._chunks, names)
+        return BaseFiles(
+            self._location, columns, places, tuple(self._codes), chunks=self._chunks, names=names
+        )
 
     def _joined_names(self) -> pa.LargeStringArray | None:
         if all(names is None for names in self._names):

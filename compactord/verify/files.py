@@ -135,7 +135,9 @@ class FileCheck:
             if isinstance(listed, CompactordError):
                 yield self._unreadable(bucket, listed)
                 continue
-            for finding in self._bucket(base, bucket, new, listed, named, above, of_live):
+            for finding in self._bucket(
+                base, bucket, new, listed, vectors=named, above=above, of_live=of_live
+            ):
                 bad_paths.add(finding.path)
                 yield finding
             known = np.flatnonzero(~is_new[rows]) + rows.start
@@ -219,6 +221,7 @@ class FileCheck:
         bucket: BucketId,
         rows: Ints,
         listing: FolderListing,
+        *,
         vectors: dict[str, VectorRef],
         above: list[DataFile],
         of_live: list[tuple[VectorRef, int]],

@@ -77,7 +77,7 @@ def _build(context: Path, cache: Path, layers_root: Path, arguments: Mapping[str
             key = hashlib.sha256(f"{layers[-1].name} {_said(step, context, images)}".encode())
             layer = layers_root / key.hexdigest()[:16]
             if not layer.exists():
-                _make_layer(step, layers, layer, context, images, cache)
+                _make_layer(step, layers, layer, context=context, images=images, cache=cache)
             layers = (*layers, layer)
         used.update(layers)
         images[stage.name] = Image(layers, stage)
@@ -159,6 +159,7 @@ def _make_layer(
     step: Run | Copy,
     below: tuple[Path, ...],
     layer: Path,
+    *,
     context: Path,
     images: Mapping[str, Image],
     cache: Path,

@@ -120,6 +120,7 @@ CASES = [
 def test_a_failing_call_hurts_nothing_that_stays_and_the_next_run_finishes(
     template: MemoryStorage,
     cut_points: CutPoints,
+    *,
     kind: type[StorageError],
     concerns: Callable[[Call], bool],
     after_effect: bool,

@@ -105,6 +105,7 @@ def test_a_failing_call_loses_nothing_and_the_next_run_heals(
     template: tuple[Path, Given],
     tmp_path: Path,
     cut_points: CutPoints,
+    *,
     kind: type[StorageError],
     concerns: Callable[[Call], bool],
     after_effect: bool,

@@ -30,7 +30,9 @@ from tests.storages import Call, HookedStorage
 _CHANGING = ("link", "unlink", "fsync", "makedirs")
 
 
-def main(work: str, template: Path, folder: Path, first: int, step: int, ways: list[str]) -> None:
+def main(
+    work: str, template: Path, folder: Path, *, first: int, step: int, ways: list[str]
+) -> None:
     run = {"compact": _compact, "maintain": upkeep.maintain}[work]
     # Everything is imported and warm before the first fork.
     run(LocalStorage(), _copy(template, folder / "warm"))
@@ -118,7 +120,7 @@ if __name__ == "__main__":
         sys.argv[1],
         Path(sys.argv[2]),
         Path(sys.argv[3]),
-        int(sys.argv[4]),
-        int(sys.argv[5]),
-        sys.argv[6:],
+        first=int(sys.argv[4]),
+        step=int(sys.argv[5]),
+        ways=sys.argv[6:],
     )

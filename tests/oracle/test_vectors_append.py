@@ -212,6 +212,7 @@ def test_deleted_rows_are_left_out_as_by_java_which_goes_on(
 def test_rows_that_java_deletes_before_our_commit_stay_deleted(
     judge: Judge,
     tmp_path: Path,
+    *,
     kind: Mapping[str, str],
     commits: Sequence[int],
     rewritten: int,

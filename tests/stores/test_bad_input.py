@@ -86,6 +86,7 @@ def _doctor(endpoint: str, capsys: pytest.CaptureFixture[str]) -> dict[str, str]
 )
 def test_a_refusal_says_why_and_what_to_do(
     capsys: pytest.CaptureFixture[str],
+    *,
     status: int,
     code: str,
     found: str,

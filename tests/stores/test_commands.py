@@ -145,6 +145,7 @@ def test_no_key_stands_in_a_task(moto: StoreServer, tmp_path: Path) -> None:
 def test_a_mistake_is_one_error_with_its_remedy(
     moto: StoreServer,
     capsys: pytest.CaptureFixture[str],
+    *,
     warehouse: str,
     more: dict[str, str],
     expected: str,

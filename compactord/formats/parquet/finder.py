@@ -304,7 +304,12 @@ class ParquetFinder(Finder):
         group = _Group(self._number, pages, rows)
         if pages and self._first_type is not None:
             group.bounds = page_bounds(
-                opened.footer, self._number, pages, name, self._first_type, opened.read_index
+                opened.footer,
+                self._number,
+                pages,
+                name,
+                type_=self._first_type,
+                read=opened.read_index,
             )
         return group
 

@@ -138,7 +138,7 @@ def _first_row(
     if bounds is None or bounds.first_lower is None:
         return 0
     name = bounds.key_columns[0]
-    found = page_bounds(footer, group, pages, name, bounds.first_type, read)
+    found = page_bounds(footer, group, pages, name, type_=bounds.first_type, read=read)
     page = bisect.bisect_left(found, bounds.first_lower, key=lambda each: each[0])
     return pages[footer.leaf(name)].rows[max(0, page - 1)]
 
@@ -148,6 +148,7 @@ def page_bounds(
     group: int,
     pages: Mapping[int, ColumnPages],
     name: str,
+    *,
     type_: AtomicType,
     read: ReadIndex,
 ) -> list[tuple[Any, Any]]:
@@ -272,7 +273,7 @@ def ranged_file(
             each.group,
             each.column,
             row_schema,
-            locations(each.group, each.column),
+            locations=locations(each.group, each.column),
             begin=each.start,
             needs_index=of_group is not None,
         )

@@ -363,8 +363,8 @@ class ChunkCheck:
         group: int,
         leaf: int,
         row_schema: pa.Schema,
-        locations: Sequence[Location] = (),
         *,
+        locations: Sequence[Location] = (),
         begin: int | None = None,
         needs_index: bool = False,
     ) -> None:

@@ -56,8 +56,8 @@ class OrderedRecords:
         starts: Int64s | None,
         columns: Mapping[str, pa.Array],
         key_columns: Sequence[str],
-        numbers: Int64s | None = None,
         *,
+        numbers: Int64s | None = None,
         folds_all: bool = False,
     ) -> None:
         """Takes the window's batches (`parts`) and the order of its records.

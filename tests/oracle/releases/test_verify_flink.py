@@ -70,6 +70,7 @@ def test_nothing_is_wrong_with_what_flink_writes(
     flink: Any,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    *,
     partitions: str,
     options: dict[str, str],
     unknown: str,

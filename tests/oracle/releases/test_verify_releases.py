@@ -38,6 +38,7 @@ def test_nothing_is_wrong_with_what_a_release_writes(
     judge: Judge,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    *,
     shape: str,
     options: str,
 ) -> None:

@@ -342,6 +342,7 @@ _TABLE_U = {"id": "x", "name": "u", "path": "/u", "isExternal": False, "schemaId
 def test_a_table_fails_alone_with_what_is_wrong(
     lake: Lake,
     server: FakeServer,
+    *,
     end: str,
     answer: Answer,
     error: type[CompactordError],

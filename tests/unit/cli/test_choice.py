@@ -122,6 +122,7 @@ def test_a_choice_that_means_nothing_ends_with_2(
     command: str,
     arguments: list[str],
     expected: str,
+    *,
     config: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

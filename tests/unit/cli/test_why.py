@@ -80,6 +80,7 @@ def _why(
 def test_what_is_picked_of_runs_and_what_is_not_is_said_with_its_numbers(
     commits: int,
     options: dict[str, str],
+    *,
     reason: str | None,
     why: str,
     later: str,
@@ -106,6 +107,7 @@ def test_what_is_picked_of_runs_and_what_is_not_is_said_with_its_numbers(
 def test_of_files_without_keys_too(
     commits: int,
     wait: str,
+    *,
     reason: str | None,
     why: str,
     later: str,

@@ -38,7 +38,7 @@ def keyed(
     Options have underscores for dots, and two of them for a dash. `clock` as of `builders.writer`.
     """
     base = {"bucket": "1", "write-only": "true"}
-    return _filled(warehouse, name, commits, base, options, ["k"], clock)
+    return _filled(warehouse, name, commits, base=base, options=options, keys=["k"], clock=clock)
 
 
 def append(
@@ -46,13 +46,14 @@ def append(
 ) -> TableRef:
     """As `keyed`, an append table without buckets."""
     base = {"bucket": "-1", "write-only": "true"}
-    return _filled(warehouse, name, commits, base, options, [], clock)
+    return _filled(warehouse, name, commits, base=base, options=options, keys=[], clock=clock)
 
 
 def _filled(
     warehouse: Path,
     name: str,
     commits: int,
+    *,
     base: dict[str, str],
     options: dict[str, str],
     keys: list[str],

@@ -135,16 +135,16 @@ def _runs(draw: st.DrawFn) -> list[list[Row]]:
 
 @settings(max_examples=400, deadline=None)
 @given(
-    _runs(),
-    st.sampled_from([None, ("k", "v", "w"), ("v",), ()]),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([1, 3, 100]),
-    st.integers(0, 1),
+    runs=_runs(),
+    compared=st.sampled_from([None, ("k", "v", "w"), ("v",), ()]),
+    updates_before=st.booleans(),
+    deletes=st.booleans(),
+    ignore_delete=st.booleans(),
+    window_rows=st.sampled_from([1, 3, 100]),
+    passes=st.integers(0, 1),
 )
 def test_changes_are_those_of_the_definition(
-    runs, compared, updates_before, deletes, ignore_delete, window_rows, passes
+    runs, *, compared, updates_before, deletes, ignore_delete, window_rows, passes
 ):
     rule = ChangelogRule(compared=compared, updates_before=updates_before, deletes=deletes)
     order = MergeOrder(key_columns=("k",), ignore_delete=ignore_delete)

@@ -359,6 +359,7 @@ def test_the_range_is_javas(
     most: int,
     retained_ms: int,
     limit: int,
+    *,
     consumer: int | None,
     expected: tuple[int, int],
     more: bool,

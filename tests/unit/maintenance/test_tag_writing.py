@@ -71,6 +71,7 @@ def _create(
     texts: Mapping[str, str] = ASKS,
     storage: Storage | None = None,
     progress: TagProgress | None = None,
+    *,
     ref: TableRef = TABLE,
     zone: tzinfo = UTC,
 ) -> CreatedTags:

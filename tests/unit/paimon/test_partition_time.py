@@ -9,9 +9,8 @@ import pytest
 from compactord.paimon.java_text import formatter_trouble, partition_time_ms
 
 
-def _ms(year: int, month: int, day: int, hour: int = 0, minute: int = 0, second: int = 0) -> int:
-    utc = datetime.timezone.utc
-    moment = datetime.datetime(year, month, day, hour, minute, second, tzinfo=utc)
+def _ms(year: int, month: int, day: int, *time: int) -> int:
+    moment = datetime.datetime(year, month, day, *time, tzinfo=datetime.timezone.utc)
     return int(moment.timestamp() * 1000)
 
 

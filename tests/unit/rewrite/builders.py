@@ -188,9 +188,9 @@ def merge_subcompaction(
             key_range=key_range or KeyRange(),
         ),
         in_file,
-        storage,
-        memory_bytes,
-        write,
+        storage=storage,
+        memory_bytes=memory_bytes,
+        write=write,
     )
 
 
@@ -211,7 +211,9 @@ def concat_subcompaction(
         continues_across_outputs=continues,
     )
     write = {"level": 0} | write
-    return _subcompaction(folder, columns, source, columns, storage, memory_bytes, write)
+    return _subcompaction(
+        folder, columns, source, columns, storage=storage, memory_bytes=memory_bytes, write=write
+    )
 
 
 def _subcompaction(
@@ -219,6 +221,7 @@ def _subcompaction(
     columns: Sequence[DataField],
     source: MergeSpec | ConcatSpec,
     in_file: Sequence[DataField],
+    *,
     storage: Storage | None,
     memory_bytes: int,
     write: Mapping[str, Any],

@@ -121,7 +121,7 @@ def written(folder: Path, tables: Sequence[Sequence[Row]]) -> list[list[Any]]:
     drops=False,
     in_passes=True,
 )
-def test_a_rewrite_equals_the_model(runs, engine, chance, by_field, ignores, drops, in_passes):
+def test_a_rewrite_equals_the_model(runs, engine, chance, *, by_field, ignores, drops, in_passes):
     numbers = list(range(sum(map(len, runs))))
     if chance is not None and chance.random() < 0.6:
         chance.shuffle(numbers)

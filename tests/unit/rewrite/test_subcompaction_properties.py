@@ -52,7 +52,7 @@ def model(
     thin=st.booleans(),
     count=st.integers(1, 4),
 )
-def test_a_rewrite_equals_the_model(runs, order, ignore_delete, drop_deletes, thin, count):
+def test_a_rewrite_equals_the_model(runs, order, ignore_delete, *, drop_deletes, thin, count):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sequences = list(range(sum(map(len, runs))))

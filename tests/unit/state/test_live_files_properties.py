@@ -80,7 +80,14 @@ def test_following_equals_loading_equals_a_dict(
     state = load_state(history.storage, history.table)
     kept = state.files.summaries()
     for number, (additions, deletions, upgrades, kind, merges, consolidates) in enumerate(steps):
-        delta = _delta(number, model, additions, deletions, upgrades, total_buckets)
+        delta = _delta(
+            number,
+            model,
+            additions=additions,
+            deletions=deletions,
+            upgrades=upgrades,
+            total_buckets=total_buckets,
+        )
         before = state.files
         seen_before = _contents(before)
         history.commit(delta, kind)
@@ -121,7 +128,7 @@ def _columns(summaries: BucketSummaries) -> dict[str, list[object]]:
     return {"buckets": summaries.index.bucket_ids(), **columns}
 
 
-def _delta(number, model, additions, deletions, upgrades, total_buckets) -> list[ManifestEntry]:  # type: ignore[no-untyped-def]
+def _delta(number, model, *, additions, deletions, upgrades, total_buckets) -> list[ManifestEntry]:  # type: ignore[no-untyped-def]
     """Entries of one commit, applied to `model` as well."""
     delta: list[ManifestEntry] = []
     for position in deletions:

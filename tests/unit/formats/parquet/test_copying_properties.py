@@ -86,17 +86,17 @@ def lists(rows: int) -> list[Any]:
 
 
 @given(
-    tables,
-    files,
-    st.sampled_from(["zstd", "zstd", "snappy", "none", "gzip"]),
-    st.sampled_from(["truncate(16)", "full", "counts", "none"]),
-    st.booleans(),
-    st.sampled_from([1 << 30, 1 << 20]),
-    st.sampled_from([1 << 30, 300_000]),
+    columns=tables,
+    made=files,
+    codec=st.sampled_from(["zstd", "zstd", "snappy", "none", "gzip"]),
+    stats_mode=st.sampled_from(["truncate(16)", "full", "counts", "none"]),
+    continues=st.booleans(),
+    target=st.sampled_from([1 << 30, 1 << 20]),
+    group_bytes=st.sampled_from([1 << 30, 300_000]),
 )
 @settings(max_examples=60, deadline=None)
 def test_copied_files_are_those_that_decoding_makes(
-    columns, made, codec, stats_mode, continues, target, group_bytes
+    columns, made, *, codec, stats_mode, continues, target, group_bytes
 ):
     schema = value_schema(columns)
     nested = [field.name for field in schema if pa.types.is_list(field.type)]

@@ -186,7 +186,7 @@ BETWEEN = [
     ],
 )
 def test_few_bytes_are_read(
-    tmp_path: Path, key: str, numbers: Sequence[int], size: int, share: float, is_remote: bool
+    tmp_path: Path, *, key: str, numbers: Sequence[int], size: int, share: float, is_remote: bool
 ) -> None:
     file = write(tmp_path / "a.parquet", key, NUMBERS)
     log = RangeLog(LocalStorage())
