@@ -44,6 +44,7 @@ from compactord.engine.masters import shown_master
 from compactord.errors import AccessDenied, CompactordError
 from compactord.maintenance.orphans import REMOVED, SweepOrphans
 from compactord.model import Compaction
+from compactord.service.logs import ObserverThread
 from compactord.service.one_shot import OneShot
 from compactord.table import report
 from compactord.table.jobs import CompactTotals, InFlight
@@ -196,6 +197,9 @@ def compact(args: argparse.Namespace) -> int:
         closing.callback(engines.drop)
         clock = SystemClock(choice.zone)
         worker = registries.worker(config.spark, clock.time_zone)
+        observers = [ObserverThread(each) for each in registries.observers]
+        for observer in observers:
+            closing.callback(observer.close)
 
         def work(target: SelectedTable) -> Result:
             target.catalog.check_commits()
@@ -209,6 +213,7 @@ def compact(args: argparse.Namespace) -> int:
                     progress=progress,
                     stop=stop,
                     limits=config.limits,
+                    observers=observers,
                 )
                 result = _compacted(choice, target, run, engines, config.recovery.orphan_grace_ms)
             # A run takes long: an operator may watch it while a program waits for the JSON object.

@@ -15,6 +15,7 @@ from compactord.engine.base import Engine
 from compactord.engine.spark import start_spark
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
+from compactord.scheduler.events import Observer
 from compactord.storage.open import STORES, Stores
 from compactord.table.opening import TableRegistries
 from compactord.table.subcompactions import WorkerSpec
@@ -27,13 +28,15 @@ StartEngine: TypeAlias = Callable[[str | None, Mapping[str, str]], Engine]
 class Registries(ConfigRegistries, TableRegistries):
     """Stores, kinds of catalogs, formats of data files, merge engines, triggers, maintenance.
 
-    `maintenance` makes the kinds that the service and commands run. `start_engine` starts what runs
-    subcompactions; workers of Spark look formats and functions up in the product's own registries.
+    `maintenance` makes the kinds that the service and commands run. `observers` receive the events
+    of `serve` and `compact`. `start_engine` starts what runs subcompactions; workers of Spark look
+    formats and functions up in the product's own registries.
     """
 
     stores: Stores = STORES
     maintenance: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds
     start_engine: StartEngine = start_spark
+    observers: tuple[Observer, ...] = ()
 
     def worker(self, spark: Spark, zone: tzinfo) -> WorkerSpec:
         """The settings of this process for merges; `zone` is the writers' time zone."""

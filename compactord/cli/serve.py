@@ -263,6 +263,7 @@ def serve(args: argparse.Namespace) -> int:
         breakers=breakers,
         instance=instance,
         kinds=registries.maintenance,
+        observers=registries.observers,
     )
     site = Site(
         status=daemon,

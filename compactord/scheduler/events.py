@@ -136,11 +136,9 @@ Event = TableEvent | EndedCompaction
 
 
 class Observer(Protocol):
-    """Receives events for logs and metrics."""
+    """Receives events; their records are read only, and may have changed since."""
 
-    def observe(self, event: Event) -> None:
-        """Must not block."""
-        ...
+    def on_event(self, event: Event) -> None: ...
 
 
 # Counters of rounds that a table's counters have as well.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compactord.config.choices import Mode
@@ -54,7 +54,7 @@ class ScheduledTable:
     ref: TableRef
     policy: TablePolicy
     index: int
-    observer: Observer
+    observers: Sequence[Observer]
     # Grows with every change of the table.
     version: int = 0
     # The poll interval, 0 if not known yet.
@@ -133,9 +133,10 @@ class ScheduledTable:
         self.quiet_polls = self.quiet_polls + 1 if is_quiet else 0
 
     def tell(self, event: Event) -> None:
-        """Counts the event and passes it to the observer."""
+        """Counts the event and passes it to the observers."""
         count(self.counters, event)
-        self.observer.observe(event)
+        for observer in self.observers:
+            observer.on_event(event)
 
     @contextlib.contextmanager
     def emits_halt_changes(self) -> Iterator[None]:

@@ -343,7 +343,7 @@ class Scheduler:
         *,
         retry: Retry,
         wall: WallTime,
-        observer: Observer,
+        observers: Sequence[Observer],
         jobs_max: int,
         limits: Limits,
         kinds: Sequence[AnyKind],
@@ -358,7 +358,7 @@ class Scheduler:
         self.picks: Counter[tuple[WorkKind, CompactReason]] = Counter()
         # Plans received so far.
         self.plans = 0
-        self._observer = observer
+        self._observers = observers
         self._kinds = kinds
         # Catalogs whose store or server does not respond.
         self._silent: set[str] = set()
@@ -440,7 +440,7 @@ class Scheduler:
             return
         self._added += 1
         scheduled = ScheduledTable(
-            name=name, ref=ref, policy=policy, index=self._added, observer=self._observer
+            name=name, ref=ref, policy=policy, index=self._added, observers=self._observers
         )
         self.tables[name] = scheduled
         self._jobs.added(name)

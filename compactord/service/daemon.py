@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import tzinfo
@@ -40,10 +40,11 @@ from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import SubcompactionOutcome, SubcompactionResult, TableName
 from compactord.scheduler.effects import Job, JobOutcome
+from compactord.scheduler.events import Observer
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.engine_host import EngineHost
 from compactord.service.jobs import JOBS_MAX, THREADS_MAX, JobRunner, ServedTables
-from compactord.service.logs import LoggingObserver
+from compactord.service.logs import LoggingObserver, ObserverThread
 from compactord.service.metrics import Metrics
 from compactord.service.probes import LOOP_STALE_MS, heartbeat
 from compactord.service.registry import Discovery, Listing, TableRegistry
@@ -194,11 +195,13 @@ class Daemon:
         breakers: Breakers,
         instance: str,
         kinds: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds,
+        observers: Iterable[Observer] = (),
     ) -> None:
         config = loaded.config
         now_ms = clock.steady_ms()
         self._settings = Settings(loaded, read=reload, apply_logs=apply_logs, now_ms=now_ms)
         self._clock, self._metrics, self._kinds = clock, metrics, kinds
+        self._observers = [ObserverThread(each, metrics) for each in observers]
         # Opened once: an error here ends the start.
         catalogs = {name: open_catalog(catalog) for name, catalog in config.catalogs.items()}
         self._discovery = Discovery(
@@ -242,7 +245,7 @@ class Daemon:
         return Scheduler(
             retry=config.retry,
             wall=WallTime(zone),
-            observer=LoggingObserver(self._metrics),
+            observers=(LoggingObserver(self._metrics), *self._observers),
             jobs_max=JOBS_MAX,
             limits=config.limits,
             kinds=self._kinds(config.recovery),
@@ -416,6 +419,8 @@ class Daemon:
             # The next start finds what interrupted reads and deletions leave behind.
             stuck = [thread.name for thread in threading.enumerate() if thread.name != "MainThread"]
             _log.warning("threads_abandoned", threads=stuck)
+        for observer in self._observers:
+            observer.close()
         self.has_stragglers = not (self._discovery.close(_READS_CLOSE_S) and has_ended)
 
     # -- events: tables

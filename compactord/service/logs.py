@@ -11,6 +11,8 @@ import io
 import json
 import logging
 import math
+import queue
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -36,6 +38,7 @@ _MOST_REPEATED = 4096
 # Fields that make two warnings the same.
 _IDENTITY = ("logger", "event", "catalog", "database", "table")
 _ROOT = "compactord"
+EVENTS_MAX, _CLOSE_S = 1_000, 2.0
 _OF_LINES = ("exception", "stack")
 
 
@@ -204,7 +207,7 @@ class LoggingObserver:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def observe(self, event: events.Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         match event:
             case EndedCompaction():
                 self._ended(event)
@@ -370,3 +373,40 @@ class LoggingObserver:
             limit_s=round(submitted.limit_ms / 1000, 1),
             duration_s=round(event.ran_ms / 1000, 1),
         )
+
+
+class ObserverThread:
+    """Calls an observer in a thread; drops events if it fails or is `EVENTS_MAX` behind."""
+
+    def __init__(self, observer: events.Observer, metrics: Metrics | None = None) -> None:
+        self._observer, self._metrics = observer, metrics
+        self._events = queue.Queue[events.Event | None](EVENTS_MAX)
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._thread.start()
+
+    def on_event(self, event: events.Event) -> None:
+        try:
+            self._events.put_nowait(event)
+        except queue.Full:
+            self._drop("it is too slow")
+
+    def close(self) -> None:
+        """Wait until the observer has received all events; drop the rest after a few seconds."""
+        with contextlib.suppress(queue.Full):
+            self._events.put(None, timeout=_CLOSE_S)
+            self._thread.join(_CLOSE_S)
+        for _ in range(self._events.qsize()):
+            self._drop("it is too slow")
+
+    def _run(self) -> None:
+        while (event := self._events.get()) is not None:
+            try:
+                self._observer.on_event(event)
+            except Exception as error:  # noqa: BLE001 - it may be code of anyone
+                self._drop(f"{type(error).__name__}: {error}")
+
+    def _drop(self, why: str) -> None:
+        name = type(self._observer).__name__
+        if self._metrics is not None:
+            self._metrics.events_dropped.labels(name).inc()
+        _log.warning("event_dropped", observer=name, error=why)

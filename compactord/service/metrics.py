@@ -304,6 +304,9 @@ class Metrics:
             "catalog",
             "outcome",
         )
+        self.events_dropped = self._counter(
+            "events_dropped", "Events that an observer failed to process in time.", "observer"
+        )
         self._requests = self._counter(
             "storage_requests", "Requests to stores.", "store", "op", "outcome"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -33,6 +33,7 @@ from compactord.scheduler.compaction import Outcome, Status, TableCounters
 from compactord.scheduler.events import (
     BucketQuarantined,
     Event,
+    Observer,
     SnapshotCommitted,
     SnapshotLost,
 )
@@ -86,6 +87,7 @@ class OneShot:
         progress: Progress,
         stop: threading.Event,
         limits: Limits = _DEFAULTS.limits,
+        observers: Iterable[Observer] = (),
     ) -> None:
         self._start_engine = start_engine
         self._engine: Engine | None = None
@@ -118,7 +120,7 @@ class OneShot:
         self._scheduler = Scheduler(
             retry=_RETRY,
             wall=WallTime(worker.zone),
-            observer=self,
+            observers=(self, *observers),
             jobs_max=_JOBS_MAX,
             limits=limits,
             kinds=(),
@@ -259,7 +261,7 @@ class OneShot:
 
     # -- totals
 
-    def observe(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Observe the scheduler; the table's log already has the events that are ignored here."""
         totals = self.totals
         match event:

@@ -68,7 +68,7 @@ class Silent:
     def halts(self) -> list[str]:
         return [each for each in self.events if each in ("TableHalted", "TableResumed")]
 
-    def observe(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self.events.append(type(event).__name__)
 
 
@@ -89,7 +89,7 @@ class Stage:
         self.scheduler = Scheduler(
             retry=Retry(**{"backoff": backoff, "task_attempts": 1, **retry}),  # type: ignore[arg-type]
             wall=WallTime(timezone.utc),
-            observer=self.observer,
+            observers=[self.observer],
             jobs_max=jobs_max,
             limits=Limits().model_copy(update={"max_commit_delay_ms": commit_delay_ms}),
             kinds=kinds,

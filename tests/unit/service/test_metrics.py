@@ -93,6 +93,7 @@ def count_all(metrics: Metrics) -> None:
         metrics.entries.labels(result).inc(5)
     metrics.loop_ran("service", 0.02)
     metrics.discovery.labels("lake").observe(0.5)
+    metrics.events_dropped.labels("Toy").inc()
     for op in StorageOp:
         for outcome in StorageOutcome:
             metrics.storage_request(
@@ -461,7 +462,7 @@ def test_what_happens_is_counted() -> None:
     metrics = Metrics()
     observer, name = LoggingObserver(metrics), TableName("lake", "d", "t")
     sizes = {"bytes_in": 3 << 20, "bytes_out": 1 << 20, "seconds": 7.0}
-    observer.observe(compaction_view(kind=WorkKind.FULL, **sizes))
+    observer.on_event(compaction_view(kind=WorkKind.FULL, **sizes))
     changes = tuple(
         BucketChange(
             bucket=BucketId(b"", number),
@@ -476,9 +477,9 @@ def test_what_happens_is_counted() -> None:
         for number in range(3)
     )
     commit = Committed(snapshot_id=1, base=("",), published=changes, dropped=(), attempts=1)
-    observer.observe(SnapshotCommitted(name=name, commit=commit, seconds=0.2))
+    observer.on_event(SnapshotCommitted(name=name, commit=commit, seconds=0.2))
     plan = planned(1, manifests_read=4, entries_read=9, entries_skipped=2)
-    observer.observe(Polled(name=name, seconds=0.1, planned=plan, before=None))
+    observer.on_event(Polled(name=name, seconds=0.1, planned=plan, before=None))
     put = StorageRequest(store="s3", op=StorageOp.PUT, outcome=StorageOutcome.ERROR, seconds=0.5)
     metrics.storage_request(replace(put, is_repeated=True))
     metrics.storage_request(replace(put, outcome=StorageOutcome.OK, size_bytes=77))

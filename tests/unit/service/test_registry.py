@@ -100,7 +100,7 @@ def _registry(
     scheduler = Scheduler(
         retry=Retry(),
         wall=WallTime(timezone.utc),
-        observer=LoggingObserver(Metrics()),
+        observers=[LoggingObserver(Metrics())],
         jobs_max=2,
         limits=Limits(),
         kinds=(),

@@ -19,6 +19,7 @@ from compactord.maintenance.registry import maintenance_kinds
 from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import CompactionRecord, Halt
+from compactord.scheduler.events import Observer
 from compactord.scheduler.halts import Quarantined
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import ROUNDS_MAX, Maintenance
@@ -63,6 +64,7 @@ class Running:
         self,
         folder: Path,
         kinds: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds,
+        *observers: Observer,
         **asked: str,
     ) -> None:
         self.clock = VirtualClock()
@@ -86,6 +88,7 @@ class Running:
             breakers=Breakers(self.clock.steady_ms),
             instance="here",
             kinds=kinds,
+            observers=observers,
         )
 
     def __enter__(self) -> Running:

@@ -157,7 +157,7 @@ def test_a_table_is_named_once_with_who_rewrites_it() -> None:
         plans.append(planned(compactor))
     with structlog.testing.capture_logs() as logs:
         for before, plan in zip([None, *plans], plans, strict=False):
-            watch.observe(Polled(name=NAME, seconds=0.0, planned=plan, before=before))
+            watch.on_event(Polled(name=NAME, seconds=0.0, planned=plan, before=before))
     (event,) = [log for log in logs if log["event"] == "table_rewritten"]
     assert (event["user"], event["operation"], event["snapshot_id"]) == ("first", "UPDATE", 2)
     assert (event["time"], event["log_level"]) == ("2023-11-14T22:10:20Z", "warning")
