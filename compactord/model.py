@@ -417,6 +417,11 @@ class Output(NamedTuple):
     kind: str
     file: DataFile
 
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """Names of files that are kept and deleted with it, such as an index."""
+        return self.file.extra_files
+
 
 def data_files(outputs: Iterable[Output]) -> tuple[DataFile, ...]:
     """The files with rows of the table, in their order."""

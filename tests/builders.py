@@ -448,7 +448,8 @@ def named_files(storage: Storage, table: TableRef) -> set[str]:
         for manifest in (*data_manifests(storage, table.location, snapshot), *told):
             named.add(manifest.file_name)
             entries = read_entries(storage, table.location, manifest)
-            named.update(entry.file.file_name for entry in entries)
+            for entry in entries:
+                named |= {entry.file.file_name, *entry.file.extra_files}
     return named
 
 

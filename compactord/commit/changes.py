@@ -203,11 +203,12 @@ class Removal:
 
 
 def remove_outputs(storage: Storage, folder: str, outputs: Iterable[Output]) -> None:
-    """Delete finished files of all kinds that no commit ever named.
+    """Delete finished files of all kinds, with their companions, that no commit ever named.
 
     `folder` is the bucket's. A later orphan sweep finds files that cannot be deleted now.
     """
     for output in outputs:
-        if owner_of(output.file.file_name) is not None:
-            with contextlib.suppress(StorageError):
-                storage.delete(paths.join(folder, output.file.file_name))
+        for name in (output.file.file_name, *output.companions):
+            if owner_of(name) is not None:
+                with contextlib.suppress(StorageError):
+                    storage.delete(paths.join(folder, name))

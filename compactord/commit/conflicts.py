@@ -268,23 +268,24 @@ class AddedFilesCheck:
         self, changes: Sequence[BucketChange], bucket_folder: Callable[[BucketId], str]
     ) -> dict[int, str]:
         """The reason for missing or incomplete files, or "", by the `id` of their change."""
-        wanted: list[tuple[int, DataFile, str]] = []
+        wanted: list[tuple[int, int | None, str]] = []
         for change in changes:
             folder = bucket_folder(change.bucket)
-            wanted.extend(
-                (id(change), output.file, paths.join(folder, output.file.file_name))
-                for output in change.outputs
-            )
+            for output in change.outputs:
+                # Manifests have no sizes of companions.
+                sizes: dict[str, int | None] = dict.fromkeys(output.companions)
+                sizes[output.file.file_name] = output.file.file_size
+                wanted += ((id(change), sizes[name], paths.join(folder, name)) for name in sizes)
         troubles = dict.fromkeys(map(id, changes), "")
         if not wanted:
             return troubles
         with ThreadPoolExecutor(min(_STATUS_THREADS, len(wanted))) as pool:
             statuses = list(pool.map(self._storage.status, (path for _, _, path in wanted)))
-        for (key, file, path), status in zip(wanted, statuses, strict=True):
+        for (key, written, path), status in zip(wanted, statuses, strict=True):
             if status is None:
                 troubles[key] = f"output {path} was removed before it was committed"
-            elif status.size_bytes != file.file_size:
-                found, written = status.size_bytes, file.file_size
+            elif written not in (None, status.size_bytes):
+                found = status.size_bytes
                 troubles[key] = f"output {path} has {found} bytes, {written} were written"
         return troubles
 

@@ -77,6 +77,13 @@ class OutputFile(Protocol):
     def bytes_written(self) -> int:
         """Bytes written so far; they decide when the file is full. Its size, once it is closed."""
 
+    @property
+    def companions(self) -> Sequence[str]:
+        """Names of files in the same folder that belong to it, such as an index.
+
+        They begin with its own name, and are complete once it is closed.
+        """
+
     def write(self, rows: pa.Table) -> None:
         """Write the next rows, in the layout's row columns; they may become one row group."""
 
@@ -87,7 +94,7 @@ class OutputFile(Protocol):
         """
 
     def abort(self, error: BaseException) -> None:
-        """Remove the file. Raises the storage's own form of `error` if there is one."""
+        """Remove it and its companions. Raises the storage's own form of `error`, if any."""
 
 
 class FileWriter(Protocol):

@@ -73,6 +73,7 @@ class WrittenFile:
 
     name: str
     size_bytes: int
+    companions: tuple[str, ...]
     rows: int
     facts: FileFacts
     bounds: Sequence[ColumnBounds]
@@ -155,6 +156,7 @@ def _data_file(
         max_key=file.facts.max_key,
         value_stats=value_stats,
         schema_id=write.schema_id,
+        extra_files=file.companions,
         creation_time_ms=file.now_ms + write.creation_zone_offset_ms,
         delete_row_count=file.facts.retracts,
         value_stats_columns=stats_columns,
@@ -166,7 +168,7 @@ class Outputs:
     """All files of a subcompaction. As a context manager it removes all of them on an exception.
 
     `finished` has the order in which files were completed; within a kind, the order of rows.
-    Before a file is created, its path is added to `created`.
+    `created` gets the path of a file before its creation, and paths of companions after it.
     """
 
     def __init__(
@@ -176,7 +178,8 @@ class Outputs:
         self.clock = clock
         self._unique_name = unique_name
         self._series: list[OutputSeries] = []
-        self._created = [] if created is None else created
+        self.created = [] if created is None else created
+        self._numbers = itertools.count()
         self.finished: list[Output] = []
 
     def __enter__(self) -> Outputs:
@@ -198,15 +201,15 @@ class Outputs:
         self, spec: WriteSpec, create: Callable[[Storage, str], Opened]
     ) -> tuple[Opened, str]:
         """Create a file; returns it and its name, unique among all kinds of the subcompaction."""
-        name = f"{spec.file_prefix}{self._unique_name}-{len(self._created)}{spec.file_suffix}"
+        name = f"{spec.file_prefix}{self._unique_name}-{next(self._numbers)}{spec.file_suffix}"
         path = f"{spec.folder}/{name}"
         # Before the creation: an interrupt may come as soon as the file is there.
-        self._created.append(path)
+        self.created.append(path)
         try:
             output = create(self.storage, path)
         except Exception:
             # A file that we could not create may have another owner.
-            self._created.remove(path)
+            self.created.remove(path)
             raise
         return output, name
 
@@ -217,7 +220,7 @@ class Outputs:
                 for series in self._series:
                     aborting.callback(series.abort, error)
         finally:
-            for path in self._created:
+            for path in self.created:
                 with contextlib.suppress(StorageError):
                     self.storage.delete(path)
 
@@ -257,7 +260,8 @@ class OutputSeries:
         output, self._open = self._open, None
         if output is None:
             return
-        bounds = output.close()
+        bounds, companions = output.close(), tuple(output.companions)
+        self._outputs.created += (f"{self.spec.folder}/{each}" for each in companions)
         name, size_bytes = self._stored(output)
         if name != self._name:
             # Readers search the name in the bucket's folder: the rows would be lost.
@@ -265,6 +269,7 @@ class OutputSeries:
         written = WrittenFile(
             name=name,
             size_bytes=size_bytes,
+            companions=companions,
             rows=output.rows,
             facts=self.facts,
             bounds=bounds,

@@ -107,6 +107,8 @@ class AssembledOutput:
     Only one thread may use it at a time, but another thread may continue.
     """
 
+    companions: Sequence[str] = ()
+
     def __init__(self, storage: Storage, path: str, template: Struct) -> None:
         self.rows = 0
         # With the tail, once it is closed.

@@ -64,6 +64,8 @@ def _profile(files: Sequence[ArrowFile], layout: Layout) -> InputProfile:
 
 
 class ArrowOutput:
+    companions: tuple[str, ...] = ()
+
     def __init__(
         self, storage: Storage, path: str, layout: Layout, encoding: ArrowEncoding
     ) -> None:
