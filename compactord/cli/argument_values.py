@@ -14,7 +14,7 @@ from compactord.cli.registries import registries_of
 from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
 from compactord.config.policy import pairs, resolved
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
-from compactord.engine.masters import check_spark
+from compactord.engine.kinds import check_engine
 from compactord.errors import UsageError
 from compactord.model import PickRule
 from compactord.plan.table import Strategy
@@ -52,7 +52,7 @@ def engine_config(args: argparse.Namespace, config: ServiceConfig) -> ServiceCon
             "task_memory_bytes": _memory(args, config.spark.task_memory_bytes),
         }
     )
-    check_spark(master, spark.settings)
+    check_engine(master, spark.settings, registries_of(args).engines)
     timeout_ms = amount_of(args, "task_timeout", config.limits.task_timeout_ms)
     grace_ms = amount_of(args, "orphan_grace", config.recovery.orphan_grace_ms)
     limits = config.limits.model_copy(update={"task_timeout_ms": timeout_ms})

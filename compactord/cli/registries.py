@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from compactord import ids
 from compactord.config.model import Recovery, Spark
 from compactord.config.registries import ConfigRegistries
 from compactord.engine.base import Engine
-from compactord.engine.spark import start_spark
+from compactord.engine.kinds import ENGINES, EngineKinds, check_engine
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
 from compactord.scheduler.events import Observer
@@ -29,14 +29,18 @@ class Registries(ConfigRegistries, TableRegistries):
     """Stores, kinds of catalogs, formats of data files, merge engines, triggers, maintenance.
 
     `maintenance` makes the kinds that the service and commands run. `observers` receive the events
-    of `serve` and `compact`. `start_engine` starts what runs subcompactions; workers of Spark look
-    formats and functions up in the product's own registries.
+    of `serve` and `compact`. `engines` are by name; workers of Spark look formats and functions up
+    in the product's own registries.
     """
 
     stores: Stores = STORES
     maintenance: Callable[[Recovery], tuple[AnyKind, ...]] = maintenance_kinds
-    start_engine: StartEngine = start_spark
+    engines: EngineKinds = field(default_factory=lambda: ENGINES)
     observers: tuple[Observer, ...] = ()
+
+    def start_engine(self, master: str | None, settings: Mapping[str, str]) -> Engine:
+        """The engine of a checked master, started. Raises as `EngineKind.start` does."""
+        return check_engine(master, settings, self.engines).start(master, settings)
 
     def worker(self, spark: Spark, zone: tzinfo) -> WorkerSpec:
         """The settings of this process for merges; `zone` is the writers' time zone."""

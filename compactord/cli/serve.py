@@ -28,7 +28,8 @@ from compactord.config.load import LoadedConfig, effective_json, json_schema, lo
 from compactord.config.model import CatalogSection, ServiceConfig
 from compactord.config.policy import NAMELESS, catalog_keys, refuse_catalog_arguments
 from compactord.config.problems import ConfigInvalid, Problem
-from compactord.engine.masters import MASTERS, is_local, is_master, shown_master, what_instead
+from compactord.engine.kinds import SPARK, engine_of, masters_text
+from compactord.engine.masters import is_local, shown_master
 from compactord.errors import (
     AccessDenied,
     CatalogOptionInvalid,
@@ -188,10 +189,12 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
 def _unusable(loaded: LoadedConfig, registries: Registries) -> Iterator[Problem]:
     """Well-formed values that make serving impossible."""
     master = loaded.config.spark.master
-    if master is not None and not is_master(master):
-        yield problem_at(loaded, "spark.master", shown_master(master), MASTERS)
+    kind = engine_of(master, registries.engines)
+    if master is not None and kind is None:
+        expected = masters_text(registries.engines)
+        yield problem_at(loaded, "spark.master", shown_master(master), expected)
     for name, value in loaded.config.spark.conf.items():
-        instead = what_instead(name, master)
+        instead = (kind or SPARK).instead(name, master)
         if instead is not None:
             expected = f"no such setting, as it has no effect: {instead}"
             yield problem_at(loaded, f"spark.conf.{name}", value, expected)

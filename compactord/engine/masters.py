@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from compactord import ids
-from compactord.errors import EngineUnavailable, UsageError
+from compactord.errors import EngineUnavailable
 from compactord.text import HIDDEN, is_secret_key, redact_text
 
 _NUMBER = "[1-9][0-9]{0,5}"
@@ -39,22 +39,6 @@ _INSTEAD = {
 _EMBEDDED_INSTEAD = {
     "spark.pyspark.python": "the embedded Spark uses compactord's: start compactord with that one"
 }
-
-
-def check_spark(master: str | None, settings: Mapping[str, str]) -> None:
-    """Raises `UsageError` for a master that Spark does not know, and for settings without effect.
-
-    `master` is None for the embedded Spark.
-    """
-    if master is not None and not is_master(master):
-        shown = shown_master(master)
-        raise UsageError(f"--master {shown!r} is not a Spark master; expected {MASTERS}")
-    for name in settings:
-        if not name.startswith("spark."):
-            raise UsageError(f"Spark settings begin with 'spark.', this one does not: {name}")
-        instead = what_instead(name, master)
-        if instead is not None:
-            raise UsageError(f"--spark-conf {name} has no effect: {instead}")
 
 
 def is_local(master: str | None) -> bool:

@@ -26,6 +26,7 @@ from tests.e2e.command import SECONDS_MAX, Outcome
 from tests.e2e.tables import LOCAL, of_table
 from tests.oracle.differential import LiveTable
 from tests.oracle.judge import Judge
+from tests.unit.doors.command import started_by
 
 pytestmark = pytest.mark.spark
 Command: TypeAlias = Callable[..., Outcome]
@@ -45,7 +46,7 @@ class _LentEngine(PooledEngine):
 
 @pytest.fixture
 def command(spark_engine: PooledEngine, capsys: pytest.CaptureFixture[str]) -> Command:
-    registries = Registries(start_engine=lambda master, conf: _LentEngine(spark_engine))
+    registries = Registries(engines=started_by(lambda *_: _LentEngine(spark_engine)))
 
     def run(*arguments: str) -> Outcome:
         code = main(arguments, registries)

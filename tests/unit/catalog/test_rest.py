@@ -58,6 +58,7 @@ from tests.builders import FIRST
 from tests.inline_engine import InlineEngine
 from tests.unit.catalog.rest_server import TOKEN, Answer, Asked, FakeServer, FakeTable, serving
 from tests.unit.cli.warehouses import configuration
+from tests.unit.doors.command import started_by
 
 _STORAGE = LocalStorage()
 _NAME = "db.t"
@@ -651,7 +652,7 @@ def test_commands_take_its_tables(
 ) -> None:
     lake.add("db.e", is_external=True)
     server.fault = _only("tables/e", (403, None))
-    inline = Registries(start_engine=lambda *_: InlineEngine())
+    inline = Registries(engines=started_by(lambda *_: InlineEngine()))
     code = main(["compact", "--database=db", *_arguments(server), "--json"], inline)
     said = capsys.readouterr()
     assert json.loads(said.out.splitlines()[-1])["summary"] == {"done": 1, "failed": 1}

@@ -29,6 +29,7 @@ from tests.builders import FIRST, VirtualClock
 from tests.inline_engine import InlineEngine
 from tests.unit.cli.warehouses import configuration
 from tests.unit.doors import mem_store
+from tests.unit.doors.command import started_by
 from tests.unit.doors.mem_store import KEY, MEM
 
 # The line of the registry.
@@ -90,7 +91,9 @@ def test_a_table_of_a_store_of_another_scheme_is_compacted(
     sent: list[bytes] = []
     options = f"{{mem.key: {KEY}, mem.exclusive: '1'}}"
     text = f"catalogs: {{lake: {{warehouse: 'mem://lake/wh', options: {options}}}}}"
-    registries = Registries(stores=_counting(asked), start_engine=lambda *_: Away(sent.append))
+    registries = Registries(
+        stores=_counting(asked), engines=started_by(lambda *_: Away(sent.append))
+    )
     assert main(["compact", "--config", configuration(tmp_path, text)], registries) == 0
     assert len(sent) == 2
     assert builders.read_keyed(catalog.warehouse_storage, table) == rows

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from compactord.engine.masters import check_spark, shown_master
+from compactord.engine.kinds import check_engine
+from compactord.engine.masters import shown_master
 from compactord.errors import UsageError
 
 SECRET = "s3same-wJalrXUtnFEMI"
@@ -30,7 +31,7 @@ SECRET = "s3same-wJalrXUtnFEMI"
     ],
 )
 def test_masters_that_spark_can_mean_pass(master: str | None) -> None:
-    check_spark(master, {"spark.executor.memory": "1g"})
+    check_engine(master, {"spark.executor.memory": "1g"})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_masters_that_spark_can_mean_pass(master: str | None) -> None:
 )
 def test_masters_that_no_spark_can_mean_are_refused(master: str) -> None:
     with pytest.raises(UsageError, match=r"--master .* is not a Spark master; expected local"):
-        check_spark(master, {})
+        check_engine(master, {})
 
 
 @pytest.mark.parametrize(
@@ -78,11 +79,11 @@ def test_settings_of_no_effect_are_refused_with_what_to_do_instead(
     master: str | None, setting: str, instead: str
 ) -> None:
     with pytest.raises(UsageError, match=instead):
-        check_spark(master, {setting: "x"})
+        check_engine(master, {setting: "x"})
 
 
 def test_workers_of_a_cluster_may_have_another_python() -> None:
-    check_spark("spark://head:7077", {"spark.pyspark.python": "/opt/python"})
+    check_engine("spark://head:7077", {"spark.pyspark.python": "/opt/python"})
 
 
 @pytest.mark.parametrize(
@@ -108,5 +109,5 @@ def test_a_master_is_shown_without_what_gives_access(master: str, shown: str) ->
 )
 def test_a_master_that_is_refused_is_quoted_without_secrets(master: str) -> None:
     with pytest.raises(UsageError, match="not a Spark master") as raised:
-        check_spark(master.format(SECRET, SECRET), {})
+        check_engine(master.format(SECRET, SECRET), {})
     assert SECRET not in str(raised.value)
