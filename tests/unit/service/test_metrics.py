@@ -40,7 +40,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 # Per table and per service. Buckets, partitions, files, snapshots and texts are not among them.
 LABELS = {"store", "catalog", "database", "table"} | {
     *("kind", "outcome", "result", "conflict", "reason", "priority_class", "run_state", "op"),
-    *("loop", "state", "rank", "version", "python", "pyspark", "pyarrow"),
+    *("loop", "observer", "state", "rank", "version", "python", "pyspark", "pyarrow"),
     *("bucket_mode", "merge_engine", "changelog_producer", "write_only"),
 }
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
