@@ -382,6 +382,10 @@ class WriteSpec:
     keeps_encoding: bool
 
 
+# Subcompactions with less input are small: a worker runs several, one after the other, in one task.
+SMALL_BYTES = 4 << 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcompaction:
     """One worker's share of a compaction, with everything that running it needs.
@@ -405,6 +409,20 @@ class Subcompaction:
     zone: datetime.tzinfo = datetime.timezone.utc
     partition: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def is_small(self) -> bool:
+        """Whether starting a task takes longer than the subcompaction."""
+        return sum(file.size_bytes for file in self.source.files) < SMALL_BYTES
+
+
+class AtOnce(NamedTuple):
+    """How many subcompactions may run at once: in all, and of one table."""
+
+    slots: int
+    of_table: int
+
+
+NO_LIMIT = AtOnce(1 << 30, 1 << 30)
 
 # Rows of the table, and how they have changed.
 DATA = "data"

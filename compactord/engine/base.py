@@ -2,20 +2,37 @@
 
 An engine sends subcompactions to workers and returns their outcomes in the order in which they
 finish. It decides nothing: retries and the order of work belong to the caller.
+
+A job costs several times as much as a small rewrite. So a worker that has finished a
+small subcompaction gets the next one that waits, until its job is half a second old.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import threading
 import traceback
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import Protocol
 
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, EngineUnavailable
-from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
+from compactord.model import (
+    NO_LIMIT,
+    AtOnce,
+    FailureKind,
+    Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
+    SubcompactionResult,
+)
+
+# A thread only waits, so this limits jobs at once on a very large cluster, not work.
+JOBS_MAX = 4_096
 
 
 class Engine(Protocol):
@@ -30,8 +47,10 @@ class Engine(Protocol):
         """Number of subcompactions that can run at once, at least 1. Changes with the cluster."""
         ...
 
-    def submit(self, subcompaction: Subcompaction) -> None:
+    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
         """Submit a subcompaction; returns at once. Those beyond `capacity` are queued.
+
+        It begins in the order of submission, and not before fewer than `at_once` run.
 
         Raises `EngineUnavailable` if the engine has failed permanently.
         """
@@ -84,11 +103,11 @@ def cancelled(subcompaction: Subcompaction) -> SubcompactionFailure:
     )
 
 
-# A thread only waits, so this limits subcompactions in flight on a large cluster, not work.
-JOBS_MAX = 256
 CANCEL_SECONDS_MAX = 15.0
 _WATCH_SECONDS = 1.0
 _CANCEL_AGAIN_SECONDS = 0.2
+# How long a job takes small subcompactions, and waits for them, as that costs less than a new job.
+_JOB_SECONDS_MAX = 0.5
 
 
 class JobFailed(CompactordError):
@@ -101,16 +120,52 @@ class JobFailed(CompactordError):
         super().__init__(message)
 
 
+class Job:
+    """Subcompactions that one worker runs one after the other, from `first` on. Thread-safe.
+
+    `group` names the job for `Carrier.cancel`; no two running jobs share it.
+    """
+
+    def __init__(self, engine: PooledEngine, group: str, first: _Submitted, until_s: float) -> None:
+        self.group = group
+        self.first = first.subcompaction
+        # Its worker received these; by key.
+        self.sent = {first.key: first.subcompaction}
+        # Until when it takes more.
+        self.until_s = until_s
+        # None between two subcompactions, and when the job has ended.
+        self.current: _Submitted | None = first
+        self.taken: list[SubcompactionOutcome] = []
+        self._engine = engine
+
+    @property
+    def is_at_first(self) -> bool:
+        """Whether no outcome was taken yet."""
+        return not self.taken
+
+    def deliver(self, outcome: SubcompactionOutcome) -> bool:
+        """Take an outcome; returns False unless it belongs to the current subcompaction."""
+        return self._engine.take_outcome(self, outcome)
+
+    def has_taken(self, outcome: SubcompactionOutcome) -> bool:
+        """Whether an equal outcome was taken."""
+        return outcome in self.taken
+
+    def following(self) -> Subcompaction | None:
+        """The next subcompaction for the job's worker, or None if the job ends here."""
+        return self._engine.next_of(self)
+
+
 class Carrier(Protocol):
-    """Sends subcompactions to workers. Thread-safe."""
+    """Sends jobs to workers. Thread-safe."""
 
     @property
     def capacity(self) -> int: ...
 
-    def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
-        """The worker's outcome. Raises `JobFailed` if there is none.
+    def run(self, job: Job) -> None:
+        """Run the job's first subcompaction and all following ones, and deliver their outcomes.
 
-        `group` names the job for `cancel`; no two running jobs share it.
+        Raises `JobFailed` if the job ends without an outcome of its current subcompaction.
         """
         ...
 
@@ -129,12 +184,22 @@ class Carrier(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Submitted:
+    subcompaction: Subcompaction
+    at_once: AtOnce
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.subcompaction.compaction_id, self.subcompaction.index
+
+
 class PooledEngine:
     """An `Engine` over a `Carrier`.
 
-    Each subcompaction is one job, started by a bounded pool of threads that wait for their job's
-    answer. A job that fails for any reason becomes the outcome of its subcompaction; errors are
-    raised only if the engine has failed permanently.
+    Subcompactions wait in one queue. A bounded pool of threads starts jobs for them and waits for
+    the jobs' ends. The failure of a job becomes the outcome of its first subcompaction; a later
+    one runs again. Errors are raised only if the engine has failed permanently.
     """
 
     def __init__(self, carrier: Carrier, *, clock: Clock | None = None) -> None:
@@ -143,28 +208,33 @@ class PooledEngine:
         self._threads = ThreadPoolExecutor(max_workers=JOBS_MAX, thread_name_prefix="subcompaction")
         self._outcomes: queue.SimpleQueue[SubcompactionOutcome] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        # Jobs that have not ended, with their groups.
-        self._running: dict[Future[None], str] = {}
-        # Groups of individually cancelled jobs.
-        self._cancelled: set[str] = set()
+        self._arrived = threading.Condition(self._lock)
+        self._waiting: deque[_Submitted] = deque()
+        # Jobs that have not ended.
+        self._jobs: dict[Job, Future[None]] = {}
+        # Subcompactions that run, by table.
+        self._running: Counter[str] = Counter()
+        # Jobs whose worker waits for another subcompaction.
+        self._idle = 0
+        # Running subcompactions that were cancelled.
+        self._cancelled: set[_Submitted] = set()
+        self._numbers = itertools.count()
         self._undelivered = 0
-        self._generation = 0
         self._closed = False
 
     @property
     def capacity(self) -> int:
         return max(1, min(JOBS_MAX, self._carrier.capacity))
 
-    def submit(self, subcompaction: Subcompaction) -> None:
+    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
         assert not self._closed, "the engine is in use"
         gone = self._carrier.why_failed()
         if gone is not None:
             raise EngineUnavailable(gone)
         with self._lock:
             self._undelivered += 1
-            job = self._threads.submit(self._carry, subcompaction, self._generation)
-            self._running[job] = _group(subcompaction.compaction_id, subcompaction.index)
-        job.add_done_callback(self._forget)
+            self._waiting.append(_Submitted(subcompaction, at_once))
+            self._start_jobs()
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         if self._undelivered == 0:
@@ -191,25 +261,40 @@ class PooledEngine:
     def cancel(self) -> None:
         """See `Engine`. Waits until the jobs have ended, at most `CANCEL_SECONDS_MAX`."""
         with self._lock:
-            self._generation += 1
-            groups = dict(self._running)
-        running = set(groups)
+            for each in self._waiting:
+                self._outcomes.put(cancelled(each.subcompaction))
+            self._waiting.clear()
+            jobs = {future: job for job, future in self._jobs.items()}
+            for job in self._jobs:
+                job.until_s = 0.0
+                if job.current is not None:
+                    self._cancelled.add(job.current)
+            self._arrived.notify_all()
+        running = set(jobs)
         deadline = self._clock.monotonic_s() + CANCEL_SECONDS_MAX
         while running and self._clock.monotonic_s() < deadline:
             # Repeatedly: the first call misses a job that is about to start.
-            for job in running:
-                self._carrier.cancel(groups[job])
+            for future in running:
+                self._carrier.cancel(jobs[future].group)
             running = wait(running, timeout=_CANCEL_AGAIN_SECONDS).not_done
 
     def cancel_one(self, compaction: int, index: int) -> None:
-        group = _group(compaction, index)
+        key = compaction, index
         with self._lock:
-            if group not in self._running.values():
+            for each in self._waiting:
+                if each.key == key:
+                    self._waiting.remove(each)
+                    self._outcomes.put(cancelled(each.subcompaction))
+                    return
+            for job in self._jobs:
+                if job.current is not None and job.current.key == key:
+                    self._cancelled.add(job.current)
+                    break
+            else:
                 return
-            self._cancelled.add(group)
         # In a thread, because the call into the engine of a hanging worker may hang as well.
         with contextlib.suppress(RuntimeError):  # closed meanwhile
-            self._threads.submit(self._carrier.cancel, group)
+            self._threads.submit(self._carrier.cancel, job.group)
 
     def close(self) -> None:
         if self._closed:
@@ -227,36 +312,98 @@ class PooledEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _carry(self, subcompaction: Subcompaction, generation: int) -> None:
-        """Thread entry. Puts exactly one outcome, even after an error."""
-        group = _group(subcompaction.compaction_id, subcompaction.index)
-        outcome: SubcompactionOutcome = cancelled(subcompaction)
+    # -- for `Job`
+
+    def take_outcome(self, job: Job, outcome: SubcompactionOutcome) -> bool:
+        """See `Job.deliver`."""
+        with self._lock:
+            current = job.current
+            if current is None or current.key != (outcome.compaction_id, outcome.index):
+                return False
+            job.taken.append(outcome)
+            self._end_current(job, outcome)
+        return True
+
+    def next_of(self, job: Job) -> Subcompaction | None:
+        """See `Job.following`."""
+        with self._lock:
+            self._idle += 1
+            self._arrived.wait_for(
+                lambda: self._next_allowed() or self._left_s(job) <= 0, self._left_s(job)
+            )
+            self._idle -= 1
+            following = self._next_allowed()
+            # A large one that is next gets a job of its own.
+            if following is None or not following.subcompaction.is_small or self._left_s(job) <= 0:
+                return None
+            self._begin(following)
+            job.current = following
+            job.sent[following.key] = following.subcompaction
+            return following.subcompaction
+
+    def _left_s(self, job: Job) -> float:
+        return job.until_s - self._clock.monotonic_s()
+
+    # -- with the lock
+
+    def _start_jobs(self) -> None:
+        while not self._closed and (submitted := self._next_allowed()) is not None:
+            if submitted.subcompaction.is_small and len(self._waiting) <= self._idle:
+                break
+            if len(self._jobs) >= min(submitted.at_once.slots, JOBS_MAX):
+                break
+            self._begin(submitted)
+            group = f"compactord-{submitted.key[0]}-{submitted.key[1]}-{next(self._numbers)}"
+            job = Job(self, group, submitted, self._clock.monotonic_s() + _JOB_SECONDS_MAX)
+            self._jobs[job] = self._threads.submit(self._carry, job)
+        self._arrived.notify_all()
+
+    def _next_allowed(self) -> _Submitted | None:
+        """The first in the queue whose table may run another one."""
+        for each in self._waiting:
+            if self._running[each.subcompaction.table] < each.at_once.of_table:
+                return each
+        return None
+
+    def _begin(self, submitted: _Submitted) -> None:
+        self._waiting.remove(submitted)
+        self._running[submitted.subcompaction.table] += 1
+
+    def _end_current(self, job: Job, outcome: SubcompactionOutcome | None) -> None:
+        """End the job's current subcompaction; without an outcome it waits again."""
+        current, job.current = job.current, None
+        assert current is not None, "it runs"
+        self._running[current.subcompaction.table] -= 1
+        self._running += Counter()
+        is_cancelled = current in self._cancelled
+        self._cancelled.discard(current)
+        if is_cancelled and not isinstance(outcome, SubcompactionResult):
+            outcome = cancelled(current.subcompaction)
+        if outcome is None:
+            self._waiting.appendleft(current)
+        else:
+            self._outcomes.put(outcome)
+
+    # -- threads
+
+    def _carry(self, job: Job) -> None:
+        """Thread entry. Its subcompactions have exactly one outcome each, even after an error."""
         try:
-            if not self._is_cancelled(group, generation):
-                outcome = self._carrier.run(subcompaction, group)
+            self._carrier.run(job)
+            failed = JobFailed(FailureKind.LOST, "NoOutcome", "its worker returned no outcome")
         except JobFailed as error:
-            outcome = _failure(subcompaction, error)
+            failed = error
         except Exception as error:  # noqa: BLE001 - the border: no outcome may be missing
             detail = traceback.format_exc()
             failed = JobFailed(FailureKind.TRANSIENT, type(error).__name__, str(error), detail)
-            outcome = _failure(subcompaction, failed)
-        if isinstance(outcome, SubcompactionFailure) and self._is_cancelled(group, generation):
-            outcome = cancelled(subcompaction)
         with self._lock:
-            self._cancelled.discard(group)
-        self._outcomes.put(outcome)
-
-    def _is_cancelled(self, group: str, generation: int) -> bool:
-        return generation != self._generation or group in self._cancelled
-
-    def _forget(self, job: Future[None]) -> None:
-        with self._lock:
-            self._running.pop(job, None)
-
-
-def _group(compaction: int, index: int) -> str:
-    """The name that cancels a subcompaction's job."""
-    return f"compactord-{compaction}-{index}"
+            del self._jobs[job]
+            job.until_s = 0.0
+            if job.current is not None:
+                # The job may have failed because of another subcompaction, so it runs once more.
+                is_first = job.current.subcompaction is job.first
+                self._end_current(job, _failure(job.first, failed) if is_first else None)
+            self._start_jobs()
 
 
 def _failure(subcompaction: Subcompaction, error: JobFailed) -> SubcompactionFailure:

@@ -13,6 +13,7 @@ here.
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import shutil
 import socket
@@ -24,26 +25,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from compactord.clock import Clock, SystemClock
-from compactord.engine.base import Carrier, JobFailed, PooledEngine
+from compactord.engine.base import Carrier, Job, JobFailed, PooledEngine
 from compactord.engine.driver import Driver, gateway_errors
 from compactord.engine.inspection import inspect_batches, inspect_workers
+from compactord.engine.leases import LeaseOffice, take
 from compactord.engine.masters import Messages, new_scratch
 from compactord.engine.shipping import check_workers, package_zip
-from compactord.engine.worker import (
-    Assignment,
-    LeaseOffice,
-    discard,
-    file_paths,
-    run_batches,
-    run_payloads,
-)
+from compactord.engine.worker import Assignment, run_batches, run_payloads
 from compactord.errors import EngineUnavailable
-from compactord.model import FailureKind, Subcompaction, SubcompactionOutcome
+from compactord.model import FailureKind
 from compactord.rewrite.pipeline import usable_cores
 
 # Enough rows for a partition in each task slot.
 _CHECK_ROWS = 100_000
 _DEFAULT_PORT = 15002
+_CAPACITY_SECONDS = 1.0
 
 
 class ConnectCarrier:
@@ -63,18 +59,17 @@ class ConnectCarrier:
             self.close()
             raise
 
-    def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
+    def run(self, job: Job) -> None:
         # No lease: it is unknown whether the executors of a remote server can reach this machine.
-        payload = pickle.dumps(Assignment(subcompaction=subcompaction, lease=None))
-        self._session.addTag(group)
+        payload = pickle.dumps(Assignment(subcompaction=job.first, lease=None))
+        self._session.addTag(job.group)
         try:
             rows = self._session.createDataFrame([(payload,)], "payload binary")
             answers = self._collect(rows.mapInArrow(run_batches, "outcome binary"))
         finally:
             # Tags belong to the thread, which later runs other subcompactions.
-            self._session.removeTag(group)
-        outcome: SubcompactionOutcome = pickle.loads(answers[0])
-        return outcome
+            self._session.removeTag(job.group)
+        take(job, pickle.loads(answers[0]))
 
     def cancel(self, group: str) -> None:
         with contextlib.suppress(Exception):
@@ -195,7 +190,7 @@ def start_spark(
 
 
 class ClassicCarrier:
-    """One RDD job for each subcompaction, from a driver in this process."""
+    """RDD jobs of one task, from a driver in this process."""
 
     def __init__(
         self,
@@ -208,6 +203,8 @@ class ClassicCarrier:
         self._clock = clock
         self._no_executor_seconds_max = no_executor_seconds_max
         self._last_executor_s = clock.monotonic_s()
+        # Task slots, and the time of the query.
+        self._capacity, self._capacity_s = 1, -math.inf
         self._leases: LeaseOffice | None = None
         self._driver = Driver(master, settings, start_seconds_max=start_seconds_max)
         try:
@@ -230,26 +227,30 @@ class ClassicCarrier:
     def capacity(self) -> int:
         """Task slots of the executors that are registered now, including busy ones; at least 1.
 
-        Not `defaultParallelism`, which is at least 2 for a cluster, and also a setting.
+        Not `defaultParallelism`, which is at least 2 for a cluster, and also a setting. Queries
+        the JVM once a second at most.
         """
-        try:
-            return max(1, int(self._scala_context.maxNumConcurrentTasks(self._profile)))
-        except gateway_errors():
-            return 1
+        now_s = self._clock.monotonic_s()
+        if now_s - self._capacity_s >= _CAPACITY_SECONDS:
+            self._capacity = 1
+            with contextlib.suppress(*gateway_errors()):
+                slots = self._scala_context.maxNumConcurrentTasks(self._profile)
+                self._capacity = max(1, int(slots))
+            self._capacity_s = now_s
+        return self._capacity
 
-    def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
+    def run(self, job: Job) -> None:
         assert self._leases is not None, "the engine is in use"
-        lease = self._leases.grant()
-        outcome: SubcompactionOutcome | None = None
+        lease = self._leases.grant(job)
         try:
-            self._name_job(group)
-            payload = pickle.dumps(Assignment(subcompaction=subcompaction, lease=lease))
-            outcome = pickle.loads(self._collect(payload, run_payloads)[0])
+            self._name_job(job.group)
+            payload = pickle.dumps(Assignment(subcompaction=job.first, lease=lease))
+            answer = self._collect(payload, run_payloads)[0]
+            if answer:
+                # The worker could not give it to the driver itself.
+                take(job, pickle.loads(answer))
         finally:
-            # Files of a speculative copy of the task, or of a worker whose answer was lost.
-            kept = file_paths(subcompaction, outcome)
-            discard(subcompaction, self._leases.end(lease).difference(kept))
-        return outcome
+            self._leases.end(lease)
 
     def cancel(self, group: str) -> None:
         # If the JVM has ended, there are no jobs to cancel.

@@ -1,168 +1,34 @@
-"""The worker's end of an engine: runs a subcompaction under a lease and returns its outcome.
+"""The worker's end of an engine: runs the subcompactions of a job under a lease.
 
 A task is stopped from outside by the end of its lease, by SIGTERM, or by SIGHUP, which its daemon
 sends when the executor has ended. The worker then removes the files that it wrote. Only SIGKILL
 leaves files behind; their names identify their owner.
-
-Spark does not notify a Python worker of a killed task: after about three seconds the process gets a
-SIGKILL, which would leave its files behind. So each subcompaction is sent with a lease. The worker
-keeps a connection to the driver while it works, and the driver closes it when the subcompaction's
-job has ended for any reason: a result arrived (a speculative copy of the task has to stop), it was
-cancelled, or the driver died. Before a worker returns its result to Spark it sends the paths of its
-files to the driver and waits for an acknowledgement. So the driver can remove the files of a
-speculative copy that finished as well, or of a worker whose result was lost. A worker that cannot
-reach the driver works without a lease.
-
-On the connection the worker sends a token; then, at most once, the length of the paths (4 bytes,
-big-endian) and the paths in UTF-8, each ended by a newline. The driver answers with one byte.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
-import secrets
 import select
 import signal
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from compactord.engine.inspection import rewrite_module
-from compactord.errors import StorageError
-from compactord.model import Subcompaction, SubcompactionOutcome, SubcompactionResult
-
-_TOKEN_BYTES = 16
-_LENGTH_BYTES = 4
-_REPORT_BYTES_MAX = 1 << 24
-# Time limit of each call on a worker's connection.
-_ANSWER_SECONDS_MAX = 2.0
-# A client sends its token at once; a packet may be lost.
-_TOKEN_SECONDS_MAX = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """A lease; `address` is a host and a port, or the path of a Unix domain socket."""
-
-    address: tuple[str, int] | str
-    token: bytes
-
-
-def hold(lease: Lease) -> socket.socket | None:
-    """A connection that the driver closes when the lease ends; None if it cannot be reached."""
-    is_local = isinstance(lease.address, str)
-    connection = socket.socket(socket.AF_UNIX if is_local else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(_ANSWER_SECONDS_MAX)
-        connection.connect(lease.address)
-        connection.sendall(lease.token)
-    except OSError:
-        connection.close()
-        return None
-    return connection
-
-
-def report(connection: socket.socket, paths: Sequence[str]) -> bool:
-    """Report written files to the driver. Returns False if the lease has ended.
-
-    Also True if the driver does not answer: only the end of the lease is a reason to stop.
-    """
-    text = "".join(f"{path}\n" for path in paths).encode()
-    try:
-        connection.sendall(len(text).to_bytes(_LENGTH_BYTES, "big") + text)
-        return connection.recv(1) != b""
-    except TimeoutError:
-        return True
-    except OSError:
-        return False
-
-
-class LeaseOffice:
-    """The driver's side: a listening socket, a thread that accepts, and one for each connection."""
-
-    def __init__(self, folder: Path | None, *, host: str = "", bind: str = "") -> None:
-        """Listens on a Unix domain socket in `folder`, or on any free port of the address `bind`.
-
-        `host` is the name by which workers reach this machine.
-        """
-        self._address: tuple[str, int] | str
-        if folder is not None:
-            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._address = str(folder / "leases")
-            self._listener.bind(self._address)
-            self._listener.listen()
-        else:
-            self._listener = socket.create_server((bind, 0))
-            self._address = (host, self._listener.getsockname()[1])
-        self._is_closed = False
-        self._lock = threading.Lock()
-        # By token, while the lease is valid: connections, and the paths of files.
-        self._holders: dict[bytes, list[socket.socket]] = {}
-        self._reported: dict[bytes, set[str]] = {}
-        self._thread = threading.Thread(target=self._accept, name="leases", daemon=True)
-        self._thread.start()
-
-    def grant(self) -> Lease:
-        token = secrets.token_bytes(_TOKEN_BYTES)
-        with self._lock:
-            self._holders[token] = []
-            self._reported[token] = set()
-        return Lease(address=self._address, token=token)
-
-    def end(self, lease: Lease) -> set[str]:
-        """End a lease for its present and later holders.
-
-        Returns the paths of all files that holders have reported.
-        """
-        with self._lock:
-            holders = self._holders.pop(lease.token, [])
-            reported = self._reported.pop(lease.token, set())
-        for connection in holders:
-            # Some holders may have disconnected.
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        return reported
-
-    def close(self) -> None:
-        self._is_closed = True
-        # This wakes the thread, which only closing it would not.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-        for token in list(self._holders):
-            self.end(Lease(address=self._address, token=token))
-
-    def _accept(self) -> None:
-        while not self._is_closed:
-            with contextlib.suppress(OSError):
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        """Record a holder's report, until it disconnects or its lease ends."""
-        with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
-            connection.settimeout(_TOKEN_SECONDS_MAX)
-            token = stream.read(_TOKEN_BYTES)
-            connection.settimeout(None)
-            with self._lock:
-                if token not in self._holders:
-                    return
-                self._holders[token].append(connection)
-            while len(length := stream.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
-                size = int.from_bytes(length, "big")
-                text = stream.read(size) if size <= _REPORT_BYTES_MAX else b""
-                with self._lock:
-                    if len(text) < size or token not in self._reported:
-                        return
-                    self._reported[token].update(text.decode().splitlines())
-                connection.sendall(b"!")
-
+from compactord.engine.leases import (
+    OUTCOME_BYTES_MAX,
+    Lease,
+    LeaseOver,
+    discard,
+    hold,
+    receive,
+    send,
+)
+from compactord.model import Subcompaction, SubcompactionOutcome
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -186,23 +52,29 @@ def run_subcompaction(
 
 
 def run_assignment(payload: bytes) -> bytes:
-    """Runs one pickled assignment. Returns the pickled outcome of its subcompaction.
+    """Runs a pickled assignment, and then each subcompaction that the driver sends.
+
+    Returns the last outcome, pickled, if the driver has not acknowledged it; else nothing.
 
     If stopped from outside, it removes its files and raises `KeyboardInterrupt`, which ends the
     worker process: its answer is not needed any more.
     """
     assignment: Assignment = pickle.loads(payload)
+    subcompaction = assignment.subcompaction
     # Its own record: an interrupt may come after the rewrite has ended and before it has returned.
     created: list[str] = []
     stop = StopWatch(assignment.lease)
     try:
         with stop:
-            outcome = run_subcompaction(assignment.subcompaction, created)
-            stop.report(file_paths(assignment.subcompaction, outcome))
+            while True:
+                outcome = pickle.dumps(run_subcompaction(subcompaction, created))
+                following = stop.report(outcome, created)
+                if not following:
+                    return outcome if following is None else b""
+                subcompaction = pickle.loads(following)
     finally:
         if stop.was_stopped:
-            discard(assignment.subcompaction, created)
-    return pickle.dumps(outcome)
+            discard(subcompaction, created)
 
 
 def run_payloads(payloads: Iterator[bytes]) -> Iterator[bytes]:
@@ -221,24 +93,6 @@ def run_batches(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays([outcome], ["outcome"])
 
 
-def file_paths(subcompaction: Subcompaction, outcome: SubcompactionOutcome | None) -> list[str]:
-    """Paths of the files that an attempt at the subcompaction has left behind."""
-    if isinstance(outcome, SubcompactionResult):
-        folder = subcompaction.write.folder
-        return [f"{folder}/{output.file.file_name}" for output in outcome.outputs]
-    return []
-
-
-def discard(subcompaction: Subcompaction, paths: Iterable[str]) -> None:
-    """Remove unused files of an attempt."""
-    # The next sweep finds files by name that cannot be removed now.
-    with contextlib.suppress(StorageError):
-        storage = subcompaction.storage.open()
-        for path in paths:
-            with contextlib.suppress(StorageError):
-                storage.delete(path)
-
-
 class StopWatch:
     """While entered, turns a request to stop into one `KeyboardInterrupt` in the main thread.
 
@@ -254,6 +108,8 @@ class StopWatch:
         self._over: int | None = None
         self._held: socket.socket | None = None
         self._has_tried = threading.Event()
+        self._is_over = False
+        self._defers = False
         self.was_stopped = False
 
     def __enter__(self) -> StopWatch:
@@ -273,41 +129,71 @@ class StopWatch:
             return
         os.close(self._over)
         self._watcher.join()
+        if self._held is not None:
+            self._held.close()
         if self.was_stopped:
             return  # the worker is ending: do not interrupt its clean-up
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def report(self, paths: Sequence[str]) -> None:
-        """Report the files of this attempt to the driver, before Spark gets its result.
+    def report(self, outcome: bytes, created: list[str]) -> bytes | None:
+        """Send an outcome to the driver. Empties `created`, as its files then belong to the driver.
 
+        Returns the driver's answer, or None if there is none: Spark has to return the outcome.
         Raises `KeyboardInterrupt` if the lease has ended: another attempt was faster.
         """
-        if self._watcher is None or not paths:
-            return
+        if self._watcher is None:
+            return None
         self._has_tried.wait()
-        if self._held is not None and not report(self._held, paths):
+        if self._is_over:
             self._interrupt(signal.SIGTERM, None)
+        if self._held is None or len(outcome) > OUTCOME_BYTES_MAX:
+            return None
+        # An interrupt has to know whose the files are.
+        self._defers = True
+        try:
+            return self._exchange(self._held, outcome, created)
+        except TimeoutError:
+            # Only the end of the lease is a reason to stop.
+            return None
+        except OSError:
+            self.was_stopped = True
+            return None
+        finally:
+            self._defers = False
+            if self.was_stopped:
+                raise KeyboardInterrupt
+
+    def _exchange(self, held: socket.socket, outcome: bytes, created: list[str]) -> bytes:
+        send(held, outcome)
+        created.clear()
+        with held.makefile("rb") as stream:
+            answer = receive(stream)
+        if answer is None:
+            raise ConnectionResetError
+        return answer
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if not self.was_stopped:
             self.was_stopped = True
-            raise KeyboardInterrupt
+            if not self._defers:
+                raise KeyboardInterrupt
 
     def _watch(self, over: int) -> None:
         """Waits in `poll` until the lease ends or the task is over."""
         # Connects here, in its own thread, to not delay the task.
-        self._held = held = hold(self._lease) if self._lease is not None else None
+        try:
+            self._held = hold(self._lease) if self._lease is not None else None
+        except LeaseOver:
+            self._is_over = True
         self._has_tried.set()
         poller = select.poll()
         poller.register(over, 0)
-        if held is not None:
-            poller.register(held, select.POLLRDHUP)
-        is_over = over in dict(poller.poll())
+        if self._held is not None:
+            poller.register(self._held, select.POLLRDHUP)
+        has_ended = not self._is_over and over in dict(poller.poll())
         os.close(over)
-        if held is not None:
-            held.close()
-        if not is_over:
+        if not has_ended:
             main = threading.main_thread().ident
             assert main is not None, "the main thread runs"
             signal.pthread_kill(main, signal.SIGTERM)

@@ -21,7 +21,7 @@ from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.changes import BucketChange
 from compactord.engine.base import Engine
-from compactord.engine.worker import discard, file_paths
+from compactord.engine.leases import discard, file_paths
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.kind import Round
 from compactord.model import TableName
@@ -302,8 +302,8 @@ class JobRunner:
     def run(self, effect: effects.Effect) -> None:
         """Begin the effect."""
         match effect:
-            case effects.Submit(subcompaction=subcompaction):
-                self.engine().submit(subcompaction)
+            case effects.Submit(subcompaction=subcompaction, at_once=at_once):
+                self.engine().submit(subcompaction, at_once)
             case effects.Cancel(subcompaction=subcompaction):
                 self.engine().cancel_one(subcompaction.compaction_id, subcompaction.index)
             case effects.RestartEngine(why=why):

@@ -131,6 +131,18 @@ class HungStorage(LocalStorage):
 
 
 @dataclass(frozen=True)
+class InterruptedStorage(LocalStorage):
+    """The worker is asked to stop when an output in `folder` is finished."""
+
+    folder: str = ""
+
+    def status(self, path: str) -> ObjectStatus | None:
+        if Path(path).parent.name == self.folder:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().status(path)
+
+
+@dataclass(frozen=True)
 class BrokenStorage(LocalStorage):
     """Cannot even be unpickled: a failure before the worker's border."""
 

@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from compactord.engine.base import JobFailed, PooledEngine
+from compactord.engine.base import Job, JobFailed, PooledEngine, cancelled
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
 from compactord.model import (
+    SMALL_BYTES,
+    AtOnce,
+    ConcatSpec,
     FailureKind,
     Subcompaction,
     SubcompactionFailure,
@@ -35,11 +41,17 @@ class ThreadCarrier:
         self.watched = threading.Event()
         # While it is held, cancelling does not return.
         self.hangs = threading.Lock()
+        # Groups of jobs in the order in which they began, and of those cancelled.
+        self.began: list[str] = []
         self.groups: list[str] = []
         self.closed = 0
 
-    def run(self, subcompaction: Subcompaction, group: str) -> SubcompactionOutcome:
-        return self.run_one(subcompaction)
+    def run(self, job: Job) -> None:
+        self.began.append(job.group)
+        subcompaction: Subcompaction | None = job.first
+        while subcompaction is not None:
+            job.deliver(self.run_one(subcompaction))
+            subcompaction = job.following()
 
     def cancel(self, group: str) -> None:
         with self.hangs:
@@ -171,7 +183,7 @@ def test_one_is_cancelled_and_the_others_go_on(
     lost = engine.next_outcome(SECONDS)
     assert isinstance(lost, SubcompactionFailure)
     assert (lost.index, lost.kind, lost.error) == (1, FailureKind.LOST, "Cancelled")
-    assert carrier.groups == ["compactord-7-1"]
+    assert carrier.groups == carrier.began
     carrier.run_one = run_subcompaction
     engine.submit(append_subcompaction(tmp_path, 1))
     assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult), "its name is free again"
@@ -223,3 +235,187 @@ def test_closing_cancels_and_closes_the_carrier_once(
     engine.close()
     assert carrier.cancelled.is_set()
     assert carrier.closed == 1
+
+
+# -- several subcompactions in one job
+
+ONE_SLOT = AtOnce(1, 1)
+
+
+def _large(subcompaction: Subcompaction) -> Subcompaction:
+    assert isinstance(subcompaction.source, ConcatSpec)
+    files = tuple(replace(file, size_bytes=SMALL_BYTES) for file in subcompaction.source.files)
+    return replace(subcompaction, source=replace(subcompaction.source, files=files))
+
+
+class Gate:
+    """Lets the first subcompaction run only when all were submitted."""
+
+    def __init__(self, run: Run = run_subcompaction) -> None:
+        self.opened = threading.Event()
+        self._run = run
+
+    def __call__(self, subcompaction: Subcompaction) -> SubcompactionOutcome:
+        assert self.opened.wait(SECONDS)
+        return self._run(subcompaction)
+
+
+def _indexes(engine: PooledEngine, count: int) -> list[int]:
+    outcomes = [engine.next_outcome(SECONDS) for _ in range(count)]
+    assert engine.next_outcome(None) is None
+    return [outcome.index for outcome in outcomes if isinstance(outcome, SubcompactionResult)]
+
+
+@pytest.mark.parametrize(
+    ("large", "jobs"),
+    [
+        pytest.param({}, 1, id="small ones share a job"),
+        pytest.param({0}, 1, id="those after a large one as well"),
+        pytest.param({2}, 2, id="a large one begins a job"),
+        pytest.param({1, 2, 3}, 4, id="large ones have one each"),
+    ],
+)
+def test_small_subcompactions_share_a_job(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path, large: set[int], jobs: int
+) -> None:
+    carrier.run_one = gate = Gate(lambda each: run_subcompaction(_as_written(each, tmp_path)))
+    for number in range(4):
+        subcompaction = append_subcompaction(tmp_path, number)
+        engine.submit(_large(subcompaction) if number in large else subcompaction, ONE_SLOT)
+    gate.opened.set()
+    assert _indexes(engine, 4) == [0, 1, 2, 3], "in their order"
+    assert len(carrier.began) == jobs
+
+
+def _as_written(subcompaction: Subcompaction, folder: Path) -> Subcompaction:
+    """With the real sizes of its files."""
+    return append_subcompaction(folder, subcompaction.index)
+
+
+def test_a_job_waits_a_moment_for_the_next_small_one(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    for number in range(3):
+        engine.submit(append_subcompaction(tmp_path, number))
+        assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult)
+    assert len(carrier.began) == 1
+
+
+def test_tables_share_a_job_but_not_their_limit(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    running, most = Counter[str](), Counter[str]()
+
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
+        running[subcompaction.table] += 1
+        most[subcompaction.table] = max(most[subcompaction.table], running[subcompaction.table])
+        time.sleep(0.02)
+        running[subcompaction.table] -= 1
+        return run_subcompaction(subcompaction)
+
+    carrier.run_one = run
+    for number in range(12):
+        table = "limited" if number % 2 else "free"
+        of_table = 1 if number % 2 else 3
+        subcompaction = replace(append_subcompaction(tmp_path, number), table=table)
+        engine.submit(subcompaction, AtOnce(3, of_table))
+    assert sorted(_indexes(engine, 12)) == list(range(12))
+    assert most["limited"] == 1
+    assert most["free"] > 1
+    assert len(carrier.began) == 3
+
+
+@pytest.mark.parametrize("kind", [FailureKind.LOST, FailureKind.TRANSIENT])
+def test_one_that_loses_its_job_after_others_runs_again_by_itself(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path, kind: FailureKind
+) -> None:
+    """It did not fail, unless it loses its own job, too; those before and after it have results."""
+    lost = 0
+
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
+        nonlocal lost
+        if subcompaction.index == 2:
+            lost += 1
+            raise JobFailed(kind, "WorkerLost", "the worker died")
+        return run_subcompaction(subcompaction)
+
+    carrier.run_one = gate = Gate(run)
+    for number in range(5):
+        engine.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+    gate.opened.set()
+    outcomes = [engine.next_outcome(SECONDS) for _ in range(5)]
+    assert [outcome.index for outcome in outcomes if outcome] == [0, 1, 2, 3, 4]
+    failures = [each for each in outcomes if isinstance(each, SubcompactionFailure)]
+    assert [(each.index, each.kind) for each in failures] == [(2, kind)]
+    assert lost == 2
+    assert len(carrier.began) == 3
+
+
+def test_the_rest_of_a_cancelled_one_s_job_goes_on(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
+        if subcompaction.index == 1:
+            assert carrier.cancelled.wait(SECONDS)
+            raise JobFailed(FailureKind.LOST, "JobCancelled", "job 3 was cancelled")
+        return run_subcompaction(subcompaction)
+
+    carrier.run_one = run
+    for number in range(4):
+        engine.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+    first = engine.next_outcome(SECONDS)
+    assert first is not None
+    engine.cancel_one(7, 3)
+    waited = engine.next_outcome(SECONDS)
+    assert isinstance(waited, SubcompactionFailure), "it had not begun"
+    assert (waited.index, waited.error) == (3, "Cancelled")
+    engine.cancel_one(7, 1)
+    lost, last = engine.next_outcome(SECONDS), engine.next_outcome(SECONDS)
+    assert isinstance(lost, SubcompactionFailure)
+    assert (first.index, lost.index, lost.error) == (0, 1, "Cancelled")
+    assert isinstance(last, SubcompactionResult)
+    assert last.index == 2
+    assert engine.next_outcome(None) is None
+
+
+def test_one_that_ran_when_its_job_was_cancelled_for_another_runs_again(
+    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    began, cancelled = threading.Event(), 0
+
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
+        nonlocal cancelled
+        if subcompaction.index == 1 and not cancelled:
+            cancelled += 1
+            began.set()
+            assert carrier.cancelled.wait(SECONDS)
+            raise JobFailed(FailureKind.LOST, "JobCancelled", "job 3 was cancelled")
+        return run_subcompaction(subcompaction)
+
+    carrier.run_one = run
+    with carrier.hangs:
+        for number in range(2):
+            engine.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+        # The request to cancel the first arrives when its job runs the second.
+        engine.cancel_one(7, 0)
+        assert began.wait(SECONDS)
+    assert _indexes(engine, 2) == [0, 1]
+
+
+def test_an_engine_of_many_slots_uses_all_of_them(carrier: ThreadCarrier, tmp_path: Path) -> None:
+    slots = 400
+    carrier.capacity = slots
+    all_run = threading.Barrier(slots)
+
+    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
+        all_run.wait(SECONDS)
+        return cancelled(subcompaction)
+
+    carrier.run_one = run
+    subcompaction = _large(append_subcompaction(tmp_path))
+    with PooledEngine(carrier) as engine:
+        assert engine.capacity == slots
+        for number in range(2 * slots):
+            engine.submit(replace(subcompaction, index=number), AtOnce(slots, slots))
+        outcomes = [engine.next_outcome(SECONDS) for _ in range(2 * slots)]
+    assert {outcome.index for outcome in outcomes if outcome} == set(range(2 * slots))

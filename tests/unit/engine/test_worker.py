@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from compactord.engine import inspection
+from compactord.engine.leases import LeaseOffice, take
 from compactord.engine.worker import (
     Assignment,
-    LeaseOffice,
     StopWatch,
     run_assignment,
     run_payloads,
     run_subcompaction,
 )
-from compactord.model import SubcompactionResult
-from tests.spark.subcompactions import append_subcompaction, outputs
+from compactord.model import SubcompactionOutcome, SubcompactionResult
+from tests.spark.subcompactions import InterruptedStorage, append_subcompaction, outputs
+from tests.unit.engine.jobs import ScriptedJob
 
 SECONDS = 180.0
 
@@ -59,8 +60,8 @@ def test_a_payload_is_answered_with_the_outcome(tmp_path: Path) -> None:
     assert (outcome.compaction_id, outcome.index) == (7, 4)
 
 
-def test_the_end_of_the_lease_interrupts(office: LeaseOffice) -> None:
-    lease = office.grant()
+def test_the_end_of_the_lease_interrupts(office: LeaseOffice, tmp_path: Path) -> None:
+    lease = office.grant(ScriptedJob([append_subcompaction(tmp_path)]))
     watch = StopWatch(lease)
 
     def work() -> None:
@@ -93,21 +94,57 @@ def test_a_stop_signal_interrupts_once(number: signal.Signals) -> None:
     assert cleaned_up
 
 
-def test_a_task_that_ends_in_time_leaves_no_handler_behind(office: LeaseOffice) -> None:
+def test_a_task_that_ends_in_time_leaves_no_handler_behind(
+    office: LeaseOffice, tmp_path: Path
+) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with StopWatch(office.grant()) as watch:
+    with StopWatch(office.grant(ScriptedJob([append_subcompaction(tmp_path)]))) as watch:
         assert signal.getsignal(signal.SIGTERM) != before
     assert not watch.was_stopped
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_the_driver_knows_the_files_before_spark_gets_the_result(
+def _run(job: ScriptedJob, office: LeaseOffice) -> bytes:
+    assignment = Assignment(subcompaction=job.first, lease=office.grant(job))
+    return run_assignment(pickle.dumps(assignment))
+
+
+def test_a_worker_runs_what_the_driver_sends_and_spark_returns_nothing(
     office: LeaseOffice, tmp_path: Path
 ) -> None:
-    lease, subcompaction = office.grant(), append_subcompaction(tmp_path)
-    run_assignment(pickle.dumps(Assignment(subcompaction=subcompaction, lease=lease)))
-    (name,) = outputs(tmp_path)
-    assert office.end(lease) == {f"{subcompaction.write.folder}/{name}"}
+    job = ScriptedJob(append_subcompaction(tmp_path, number) for number in range(3))
+    assert _run(job, office) == b""
+    assert [outcome.index for outcome in job.taken] == [0, 1, 2]
+    assert len(outputs(tmp_path)) == 3
+
+
+def test_a_stop_after_some_were_reported_removes_only_the_files_of_the_last(
+    office: LeaseOffice, tmp_path: Path
+) -> None:
+    storage = InterruptedStorage(folder="bucket-2")
+    job = ScriptedJob(append_subcompaction(tmp_path, number, storage) for number in range(3))
+    with pytest.raises(KeyboardInterrupt):
+        _run(job, office)
+    assert [outcome.index for outcome in job.taken] == [0, 1]
+    assert len(outputs(tmp_path)) == 2
+
+
+def test_a_driver_that_does_not_answer_gets_the_outcome_through_spark(
+    office: LeaseOffice, tmp_path: Path
+) -> None:
+    class SlowJob(ScriptedJob):
+        def deliver(self, outcome: SubcompactionOutcome) -> bool:
+            time.sleep(3)
+            return super().deliver(outcome)
+
+    job = SlowJob([append_subcompaction(tmp_path)])
+    outcome = pickle.loads(_run(job, office))
+    deadline = time.monotonic() + SECONDS
+    while not job.taken and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert job.taken == [outcome]
+    assert not take(job, outcome)
+    assert len(outputs(tmp_path)) == 1
 
 
 def test_files_are_known_before_the_rewrite_returns(tmp_path: Path) -> None:
@@ -118,12 +155,11 @@ def test_files_are_known_before_the_rewrite_returns(tmp_path: Path) -> None:
 
 
 def test_a_result_that_nobody_waits_for_is_removed(office: LeaseOffice, tmp_path: Path) -> None:
-    lease = office.grant()
+    job = ScriptedJob([append_subcompaction(tmp_path)])
+    lease = office.grant(job)
     office.end(lease)
     with pytest.raises(KeyboardInterrupt):
-        run_assignment(
-            pickle.dumps(Assignment(subcompaction=append_subcompaction(tmp_path), lease=lease))
-        )
+        run_assignment(pickle.dumps(Assignment(subcompaction=job.first, lease=lease)))
     assert outputs(tmp_path) == []
 
 

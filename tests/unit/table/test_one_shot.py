@@ -16,7 +16,14 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.orphans import SweepOrphans
-from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
+from compactord.model import (
+    NO_LIMIT,
+    AtOnce,
+    FailureKind,
+    Subcompaction,
+    SubcompactionFailure,
+    SubcompactionOutcome,
+)
 from compactord.paimon import paths
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.manifest.manifest_files import encode_manifest_list
@@ -143,9 +150,9 @@ def test_the_rest_of_a_commit_is_published_when_one_bucket_is_dropped() -> None:
 class _OnlyBucket0(InlineEngine):
     """Its workers cannot do the subcompactions of any other bucket."""
 
-    def submit(self, subcompaction: Subcompaction) -> None:
+    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
         if subcompaction.write.folder.endswith("/bucket-0"):
-            super().submit(subcompaction)
+            super().submit(subcompaction, at_once)
         else:
             self._finished.append(_failed(subcompaction, FailureKind.POISON))
 

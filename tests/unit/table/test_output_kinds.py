@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from compactord.commit.changes import BucketChange, Conflict, NothingCommitted
-from compactord.engine.worker import discard, file_paths, run_subcompaction
+from compactord.engine.leases import discard, file_paths
+from compactord.engine.worker import run_subcompaction
 from compactord.errors import CommitError
 from compactord.model import (
     DATA,
