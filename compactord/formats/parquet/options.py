@@ -28,6 +28,9 @@ _PAGE_SIZE = "parquet.page.size"
 _DICTIONARY = "parquet.enable.dictionary"
 _COMPRESSION = "parquet.compression"
 _ZSTD_LEVEL = "parquet.compression.codec.zstd.level"
+# The level of Java's writer, for which Paimon has no option: parquet-mr 1.16 looks for
+# `zlib.compress.level` (CodecFactory), Paimon passes on "parquet.*" only. Arrow's default is 9.
+_GZIP_LEVEL = 6
 _ENCRYPTED = "encrypted files are neither read nor written"
 _MIB = 1 << 20
 
@@ -50,7 +53,7 @@ REFUSED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetEncoding:
-    """The encoding of Parquet files. `compression_level` is for zstd, None for other codecs.
+    """The encoding of Parquet files. `compression_level` is None for codecs without levels.
 
     `group_bytes` of a row group, `page_bytes` of a page. `dictionary`: whether columns may have
     one.
@@ -87,7 +90,7 @@ def encoding_of(texts: OptionTexts, compression: str) -> ParquetEncoding:
     block_bytes = texts.read(_BLOCK_SIZE, 128 * _MIB, positive(option_values.long))
     return ParquetEncoding(
         compression=codec,
-        compression_level=zstd_level if codec == "zstd" else None,
+        compression_level={"zstd": zstd_level, "gzip": _GZIP_LEVEL}.get(codec),
         group_bytes=texts.read("file.block-size", block_bytes, positive(option_values.memory_size)),
         page_bytes=texts.read(_PAGE_SIZE, _MIB, positive(option_values.integer)),
         dictionary=texts.read(_DICTIONARY, True, option_values.boolean),

@@ -15,7 +15,7 @@ from compactord.formats.parquet.conversion import leaf_types
 from compactord.formats.parquet.copying import footer_of
 from compactord.formats.parquet.footer import restored, restored_meta, with_tail
 from compactord.formats.parquet.int96 import convert, stored_field
-from compactord.formats.parquet.options import ParquetEncoding
+from compactord.formats.parquet.options import ParquetEncoding, encoding_of
 from compactord.formats.parquet.thrift import Chunk, File, Group, Kind
 from compactord.ids import this_process
 from compactord.model import (
@@ -35,6 +35,7 @@ from compactord.paimon.deletion_vectors import (
     encode_vector,
 )
 from compactord.paimon.options.merge import NO_RULES, MergeRules
+from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.types import (
     WIDE_TIMESTAMP,
     DataField,
@@ -229,8 +230,8 @@ def _subcompaction(
     system, own = parse_stats_mode("truncate(128)"), parse_stats_mode("truncate(16)")
     names = {each.name for each in dataclasses.fields(ParquetEncoding)}
     encoding = {name: value for name, value in write.items() if name in names}
-    if encoding.get("compression", "zstd") != "zstd":
-        encoding["compression_level"] = None
+    if (codec := encoding.get("compression", "zstd")) != "zstd":
+        encoding["compression_level"] = encoding_of(OptionTexts({}, {}), codec).compression_level
     settings: dict[str, Any] = {
         "folder": str(folder / "out"),
         "file_format": "parquet",

@@ -66,6 +66,16 @@ def test_levels_that_zstd_lacks_are_moved_to_the_nearest_one(level: str, used: i
         assert encoding({key: level}).compression_level == used
 
 
+@pytest.mark.parametrize(
+    ("codec", "level"), [("gzip", 6), ("snappy", None), ("none", None), ("zstd", 9)]
+)
+def test_gzip_has_the_level_of_javas_writer_whatever_zstds_is(
+    codec: str, level: int | None
+) -> None:
+    options = {"file.compression.zstd-level": "9"}
+    assert encoding(options, compression=codec).compression_level == level
+
+
 def test_a_bad_value_is_an_error_of_the_run_and_noted_of_the_table() -> None:
     texts = OptionTexts({"parquet.block.size": "0"}, {})
     assert PARQUET.encoding(texts, "zstd") == encoding({})
