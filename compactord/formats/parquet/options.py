@@ -31,6 +31,8 @@ _ZSTD_LEVEL = "parquet.compression.codec.zstd.level"
 # The level of Java's writer, for which Paimon has no option: parquet-mr 1.16 looks for
 # `zlib.compress.level` (CodecFactory), Paimon passes on "parquet.*" only. Arrow's default is 9.
 _GZIP_LEVEL = 6
+# Smaller row groups cost more for their metadata than for their rows.
+_LEAST_GROUP_BYTES = 1 << 20
 _ENCRYPTED = "encrypted files are neither read nor written"
 _MIB = 1 << 20
 
@@ -55,8 +57,8 @@ REFUSED = (
 class ParquetEncoding:
     """The encoding of Parquet files. `compression_level` is None for codecs without levels.
 
-    `group_bytes` of a row group, `page_bytes` of a page. `dictionary`: whether columns may have
-    one.
+    `group_bytes` is the limit of a row group, `page_bytes` the size of a page. `dictionary`:
+    whether columns may have one.
     """
 
     compression: str
@@ -87,11 +89,12 @@ def encoding_of(texts: OptionTexts, compression: str) -> ParquetEncoding:
     zstd_level = texts.read("file.compression.zstd-level", 1, option_values.zstd_level)
     zstd_level = texts.read(_ZSTD_LEVEL, zstd_level, option_values.zstd_level)
     positive = option_values.positive
-    block_bytes = texts.read(_BLOCK_SIZE, 128 * _MIB, positive(option_values.long))
+    group_bytes = texts.read(_BLOCK_SIZE, 128 * _MIB, positive(option_values.long))
+    group_bytes = texts.read("file.block-size", group_bytes, positive(option_values.memory_size))
     return ParquetEncoding(
         compression=codec,
         compression_level={"zstd": zstd_level, "gzip": _GZIP_LEVEL}.get(codec),
-        group_bytes=texts.read("file.block-size", block_bytes, positive(option_values.memory_size)),
+        group_bytes=max(_LEAST_GROUP_BYTES, group_bytes),
         page_bytes=texts.read(_PAGE_SIZE, _MIB, positive(option_values.integer)),
         dictionary=texts.read(_DICTIONARY, True, option_values.boolean),
     )

@@ -38,11 +38,11 @@ def test_its_own_options_win_over_those_of_files() -> None:
         "parquet.compression.codec.zstd.level": "5",
         "parquet.page.size": "4096",
         "parquet.enable.dictionary": "false",
-        "parquet.block.size": "1000000",
+        "parquet.block.size": "2000000",
     }
     found = encoding(options)
     assert (found.compression_level, found.page_bytes, found.dictionary) == (5, 4096, False)
-    assert found.group_bytes == 1_000_000
+    assert found.group_bytes == 2_000_000
     assert encoding({"parquet.compression": "SNAPPY"}, compression="lz4") == ParquetEncoding(
         compression="snappy",
         compression_level=None,
@@ -55,6 +55,19 @@ def test_its_own_options_win_over_those_of_files() -> None:
 def test_the_block_size_of_files_wins_over_its_own() -> None:
     options = {"parquet.block.size": "1000000", "file.block-size": "2 mb"}
     assert encoding(options).group_bytes == 2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("options", "used"),
+    [
+        ({"parquet.block.size": "1"}, MIB),
+        ({"parquet.block.size": "1048577"}, MIB + 1),
+        ({"file.block-size": "200 kb"}, MIB),
+        ({"parquet.block.size": "2000000", "file.block-size": "1 kb"}, MIB),
+    ],
+)
+def test_row_groups_are_not_made_tiny(options: Mapping[str, str], used: int) -> None:
+    assert encoding(options).group_bytes == used
 
 
 @pytest.mark.parametrize(
