@@ -138,6 +138,10 @@ class OpenFile(ABC):
         """The parts that can be read separately, with the bounds of `column` in each part."""
         return [RowGroup(self.file.row_count)]
 
+    def group_bytes(self, layout: Layout) -> Sequence[int]:
+        """The stored bytes of each of the `row_groups`."""
+        return [self.file.size_bytes]
+
     def group_batches(
         self, layout: Layout, batch_rows: int, groups: Sequence[int], held_bytes: int
     ) -> NumberedBatches:
@@ -177,8 +181,11 @@ class OpenFile(ABC):
 class CopyingOutput(OutputFile, Protocol):
     """A file that can also take whole input files."""
 
-    def copy(self, files: Sequence[Any]) -> None:
-        """Write all rows of these files as one row group; `Copier.fetch` returned the files."""
+    def copy(self, files: Sequence[Any]) -> pa.Table:
+        """Write all rows of these files as one row group; `Copier` fetched them.
+
+        Returns the decoded row columns; with keys these, numbers and kinds are among them.
+        """
 
 
 class Copier(Protocol):
@@ -186,6 +193,9 @@ class Copier(Protocol):
 
     def fetch(self, files: Sequence[Any]) -> list[Any]:
         """Read whole files, opened by the format, into memory; raises as `OpenFile.batches`."""
+
+    def fetch_group(self, file: Any, group: int) -> Any:
+        """Read one of a file's `row_groups`, as if it were a file; otherwise as `fetch`."""
 
     def open(self, storage: Storage, path: str) -> CopyingOutput:
         """Create a file. Raises `StorageError` when it exists."""

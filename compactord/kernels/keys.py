@@ -52,6 +52,15 @@ class BatchKeys:
         return bisect.bisect_left(range(self.row_count), bound, lo=start, key=self.__getitem__)
 
 
+def end_keys(rows: pa.RecordBatch | pa.Table, key_columns: Sequence[str]) -> tuple[Key, Key]:
+    """The first and the last key of rows, which are not empty."""
+    first, last = (
+        BatchKeys(end.to_batches()[0] if isinstance(end, pa.Table) else end, key_columns)[0]
+        for end in (rows.slice(0, 1), rows.slice(rows.num_rows - 1))
+    )
+    return first, last
+
+
 def slice_range(
     batch: pa.RecordBatch,
     key_columns: Sequence[str],

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import FormatError, SubcompactionError
+from compactord.formats.base import Copier
 from compactord.kernels.columns import (
     VALUE_KIND,
     Int64s,
@@ -41,13 +42,22 @@ from compactord.paimon.types import FLOATS, AtomicType
 from compactord.rewrite.budget import Budget
 from compactord.rewrite.pipeline import Decoding
 from compactord.rewrite.reader import Input, InputFinder, Section, Sections
+from compactord.rewrite.stretches import Group, Groups, StoredGroup, Stretch, stretches
 from compactord.storage.local import named_errors
 
 Rows: TypeAlias = Generator[pa.RecordBatch, None, None]
-# Rows to write, each batch with the kind of their files.
-Emitted: TypeAlias = Generator[tuple[str, pa.RecordBatch], None, None]
+# Rows to write, decoded or to be copied, with the kind of their files.
+Emitted: TypeAlias = Generator[tuple[str, pa.RecordBatch | StoredGroup], None, None]
 Run: TypeAlias = Callable[[], Rows]
 _NAMED_FILES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """How row groups are copied, and which the outputs want."""
+
+    copier: Copier
+    wants: Callable[[Group], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,22 +77,42 @@ def merged_rows(
     *,
     budgets: Sequence[Budget],
     find: Find | None = None,
+    copies: Copies | None = None,
 ) -> Emitted:
     """Yield the rows to write, section by section; `budgets` has one item per section.
 
-    `find` looks up rows of higher levels for records of level 0.
+    `find` looks up rows of higher levels for records of level 0. With `copies`, row groups are
+    copied where possible.
 
     Raises `SubcompactionError` with the merged files for values that the table's rules forbid, or
     that a column cannot hold.
     """
     for section, sizes in zip(sections, budgets, strict=True):
         try:
-            yield from _section_rows(source, section, function, decoding, sizes=sizes, find=find)
+            parts: Sequence[Stretch] = [section]
+            if copies is not None:
+                may_tie = not _are_disjoint(_by_sequence(section))
+                parts = stretches(section, copies.wants, may_tie=may_tie)
+            for part in parts:
+                if isinstance(part, Groups):
+                    assert copies is not None, "only a copier gives groups"
+                    yield from _stored(part, copies.copier, decoding)
+                else:
+                    yield from _section_rows(
+                        source, part, function, decoding, sizes=sizes, find=find
+                    )
         except SubcompactionError as error:
             names = [posixpath.basename(each.file.path) for run in section for each in run]
             others = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
             named = f"{', '.join(names[:_NAMED_FILES])}{others}"
             raise SubcompactionError(f"{error} (merging {named})") from error
+
+
+def _stored(groups: Groups, copier: Copier, decoding: Decoding) -> Emitted:
+    fetched = (group.fetched(copier) for group in groups)
+    with contextlib.closing(decoding.ahead(fetched)) as found:
+        for each in found:
+            yield DATA, each
 
 
 def _section_rows(
@@ -171,14 +201,8 @@ def _ordered(
     the later run wins and no sequence number is compared.
     """
 
-    def first(run: tuple[Input, ...]) -> int:
-        return min(each.file.min_sequence_number for each in run)
-
-    by_sequence = sorted(section, key=first)
-    disjoint = not source.sequence_fields and all(
-        max(each.file.max_sequence_number for each in lower) < first(upper)
-        for lower, upper in itertools.pairwise(by_sequence)
-    )
+    by_sequence = _by_sequence(section)
+    disjoint = not source.sequence_fields and _are_disjoint(by_sequence)
     order = MergeOrder(
         key_columns=source.key_columns,
         sequence_fields=source.sequence_fields,
@@ -186,7 +210,23 @@ def _ordered(
         disjoint_sequences=disjoint,
         ignore_delete=ignore_delete,
     )
-    return (tuple(by_sequence) if disjoint else section), order
+    return (by_sequence if disjoint else section), order
+
+
+def _by_sequence(section: Section) -> Section:
+    return tuple(sorted(section, key=_first_sequence))
+
+
+def _first_sequence(run: tuple[Input, ...]) -> int:
+    return min(each.file.min_sequence_number for each in run)
+
+
+def _are_disjoint(by_sequence: Section) -> bool:
+    """Whether all sequence numbers of each run are below the next run's."""
+    return all(
+        max(each.file.max_sequence_number for each in lower) < _first_sequence(upper)
+        for lower, upper in itertools.pairwise(by_sequence)
+    )
 
 
 def _file_run(

@@ -14,16 +14,17 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from compactord.clock import Clock
-from compactord.errors import StorageError
-from compactord.formats.base import Copier, FileWriter, InputProfile, OutputFile
+from compactord.errors import StorageError, SubcompactionError
+from compactord.formats.base import Copier, CopyingOutput, FileWriter, InputProfile, OutputFile
 from compactord.formats.layout import Layout, cell
 from compactord.kernels.columns import RowSizes
+from compactord.kernels.keys import Key, end_keys
 from compactord.model import ConcatSpec, InputFile, Output, Subcompaction, WriteSpec
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.data_file import (
@@ -37,6 +38,7 @@ from compactord.paimon.data_file import (
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.rewrite.pipeline import Decoding, Encoding
 from compactord.rewrite.reader import Input, ReadCounts
+from compactord.rewrite.stretches import Group, StoredGroup
 from compactord.storage.base import Storage
 
 Opened = TypeVar("Opened", bound=OutputFile)
@@ -317,7 +319,8 @@ class RollingWriter:
     filled, so two row groups are in memory. File sizes are controlled by measurement: after each
     row group the bytes written so far give the number of rows still missing. These are divided
     evenly between the remaining row groups, so that there is no small last group and a file ends
-    within about a percent of its target.
+    within about a percent of its target. Copied row groups are not cut: a file also ends where its
+    size is nearest to the target.
     """
 
     def __init__(
@@ -325,7 +328,7 @@ class RollingWriter:
         outputs: OutputSeries,
         *,
         size: GroupSize,
-        writer: FileWriter,
+        writer: FileWriter | Copier,
         encoding: Encoding,
     ) -> None:
         self._outputs = outputs
@@ -342,6 +345,8 @@ class RollingWriter:
         self._pending_bytes = 0
         self._output: OutputFile | None = None
         self._group_rows = self._next_group_rows()
+        # The last key written, and whether its row group was copied.
+        self._before: tuple[Key, bool] | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows; they follow the rows of earlier calls."""
@@ -358,14 +363,28 @@ class RollingWriter:
             if self._is_group_full():
                 self._write_group()
 
+    def copy(self, stored: StoredGroup) -> None:
+        """Append a row group as it is stored; the writer is a `Copier`."""
+        self._flush()
+        self._encoding.wait()
+        self._roll_when_full()
+        if self._output is not None and 2 * self._missing_bytes() < stored.group.size_bytes:
+            self._close_output()
+        if self._output is None:
+            self._output = self._outputs.open(self._writer.open)
+        self._encoding.submit(self._copy_job(self._output, self._outputs.facts, stored))
+
     def finish(self) -> None:
         """Write the remaining rows and close the last file."""
+        self._flush()
+        self._close_output()
+
+    def _flush(self) -> None:
         while self._pending_rows:
             self._encoding.wait()
             self._roll_when_full()
             self._group_rows = self._next_group_rows()
             self._write_group()
-        self._close_output()
 
     def _is_group_full(self) -> bool:
         return (
@@ -408,8 +427,37 @@ class RollingWriter:
         def encode() -> None:
             output.write(rows)
             facts.add_group(rows)
+            self._check_order(rows, is_copied=False)
 
         return encode
+
+    def _copy_job(
+        self, output: OutputFile, facts: FileFacts, stored: StoredGroup
+    ) -> Callable[[], None]:
+        def copy() -> None:
+            decoded = cast(CopyingOutput, output).copy([stored.content])
+            stored.check(decoded)
+            facts.add_group(decoded)
+            self._check_order(decoded, is_copied=True)
+
+        return copy
+
+    def _check_order(self, rows: pa.Table, *, is_copied: bool) -> None:
+        """Raise `SubcompactionError` unless keys ascend where a copied row group begins or ends.
+
+        A merge checks the order of the rows that it reads.
+        """
+        names = [field.name for field in self._layout.key_fields]
+        if not names:
+            return
+        first, last = end_keys(rows, names)
+        if self._before is not None:
+            before, was_copied = self._before
+            if (is_copied or was_copied) and first <= before:
+                raise SubcompactionError(
+                    f"rows are not sorted by key: after {before} came a row group from {first}"
+                )
+        self._before = (last, is_copied)
 
     def _take(self, rows: int) -> pa.Table:
         """The first pending rows, with one dictionary per dictionary-encoded column."""
@@ -442,6 +490,9 @@ _MIN_COLUMN_BYTES = 16 << 10
 # An output ends where an input ends: large inputs would make its size miss the target.
 _TARGET_SHARE = 4
 _MIN_PLAIN_SHARE = 0.5
+# Copied row groups are not made larger: smaller ones than this many rows and bytes are merged.
+_FEW_ROWS = 64 << 10
+_FEW_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -482,15 +533,30 @@ def is_worthwhile(subcompaction: Subcompaction, source: ConcatSpec, facts: Input
     )
 
 
-Group = list[InputFile]
+def wanted_groups(subcompaction: Subcompaction, facts: InputProfile) -> Callable[[Group], bool]:
+    """Whether a row group of a merge fits into the memory and is large enough to be copied."""
+    limits, target = _limits(subcompaction, facts), subcompaction.write.target_file_size
+
+    def wants(group: Group) -> bool:
+        return (
+            group.source.file.file_format == subcompaction.write.file_format
+            and group.rows <= limits.rows
+            and group.size_bytes <= limits.size_bytes
+            and group.size_bytes * _TARGET_SHARE <= target
+            and (group.rows >= _FEW_ROWS or group.size_bytes >= _FEW_BYTES)
+        )
+
+    return wants
 
 
-def packed(files: Sequence[InputFile], target: int, limits: GroupLimits) -> list[list[Group]]:
+def packed(
+    files: Sequence[InputFile], target: int, limits: GroupLimits
+) -> list[list[list[InputFile]]]:
     """The row groups of each output, and the inputs of each row group, in order.
 
     An output ends after the input at which its size is nearest to `target` bytes.
     """
-    outputs: list[list[Group]] = []
+    outputs: list[list[list[InputFile]]] = []
     written = group_bytes = group_rows = 0
     for file in files:
         if not outputs or 2 * (target - written) < file.size_bytes:

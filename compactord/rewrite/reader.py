@@ -1,35 +1,31 @@
 """Reads input files as rows of the table's schema: evolution, deletion vectors, record expiry.
 
-Columns are matched by field id between the file's schema and the latest; in the file itself they
-have the names of the file's schema. Missing columns are null, dropped ones are not read, and values
-of a column whose type has changed are cast. Default values do not matter here: writers apply them.
-
 Records expire before they are merged, so an expired newest record of a key uncovers an older one
 whose time has not passed, as in Java. Readers show expired records until they are compacted.
-Sources: utils/FormatReaderMapping.java, schema/SchemaEvolutionUtil.java.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import posixpath
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from compactord.errors import CompactordError, UnreadableColumn
+from compactord.errors import CompactordError, FormatError, UnreadableColumn
 from compactord.formats.base import InputProfile, NumberedBatches, RowGroup
 from compactord.formats.finding import Finder
-from compactord.formats.layout import Layout, RowRange, is_binary_like, null_values, one_row
+from compactord.formats.layout import Layout, RowRange, one_row
 from compactord.formats.registry import FORMATS, Formats, format_named
 from compactord.kernels.columns import Bools, Int64s
-from compactord.kernels.keys import Found
+from compactord.kernels.keys import Found, end_keys
 from compactord.model import ConcatSpec, InputFile, Marks, MergeSpec
 from compactord.paimon.binary_row import Value
 from compactord.paimon.deletion_vectors import (
@@ -39,196 +35,13 @@ from compactord.paimon.deletion_vectors import (
     read_stored,
 )
 from compactord.paimon.options.table_options import RecordExpire
-from compactord.paimon.schema import TableSchema, same_column
-from compactord.paimon.types import (
-    SEQUENCE_NUMBER,
-    VALUE_KIND,
-    DataField,
-    arrow_type,
-    same_type,
-    shares_fields,
-    type_text,
-)
+from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.rewrite.casting.moments import moments_of
-from compactord.rewrite.casting.rules import cast, why_not_castable
+from compactord.rewrite.casting.rules import cast
 from compactord.rewrite.casting.values import CastError, nulls_of, numbers_of
+from compactord.rewrite.evolution import Evolution, evolution
 from compactord.storage.base import Storage
 from compactord.storage.ranges import SMALL_FILE, Fetcher
-
-_SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
-# Assumed bytes of a text that values are cast to.
-_TEXT_BYTES = 24
-_OFFSET_BYTES = 5
-
-
-class _Column(NamedTuple):
-    """A column of rows and its source column in the file, None if the file lacks it."""
-
-    wanted: DataField
-    stored: DataField | None
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether values are unchanged; names and nullability may differ."""
-        return self.stored is not None and same_type(self.stored.type, self.wanted.type)
-
-
-@dataclass(frozen=True, slots=True)
-class Evolution:
-    """How files of one older schema are read: in `layout`, then converted to the rows' layout."""
-
-    layout: Layout
-    columns: tuple[_Column, ...]
-    target: Layout
-    zone: datetime.tzinfo
-
-    def stored(self, column: DataField) -> DataField:
-        """The file's column of a key column."""
-        found = next(c.stored for c in self.columns if c.wanted.id == column.id)
-        assert found is not None, "keys are never added to a table"
-        return found
-
-    def row_range(self, bounds: RowRange | None) -> RowRange | None:
-        """The same range, in the names of the file."""
-        if bounds is None:
-            return None
-        by_name = {c.wanted.name: c.stored.name for c in self.columns if c.stored is not None}
-        return bounds.renamed([by_name[name] for name in bounds.key_columns])
-
-    def converted(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        """Rows of the file in the latest schema.
-
-        Raises `UnreadableColumn` for a value that cannot be cast, and without a key for null in a
-        column that has become NOT NULL. With a key, only the result of a merge matters, as in Java:
-        a newer row may have replaced the null.
-        """
-        schema = self.target.row_schema
-        arrays = [
-            self._array(column, field.type, batch, path)
-            for column, field in zip(self.columns, schema, strict=True)
-        ]
-        for field, array in zip(schema, arrays, strict=True):
-            if not self.target.key_fields and not field.nullable and array.null_count:
-                raise UnreadableColumn(
-                    path,
-                    f"column {field.name} is NOT NULL in the latest schema; read from this file,"
-                    " which has an older one, it holds nulls",
-                )
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _array(
-        self, column: _Column, wanted: pa.DataType, batch: pa.RecordBatch, path: str
-    ) -> pa.Array:
-        if column.stored is None:
-            return null_values(batch.num_rows, wanted)
-        array = batch.column(column.stored.name)
-        if column.is_unchanged and array.type == wanted:
-            return array
-        try:
-            array = cast(array, column.stored.type, column.wanted.type, self.zone)
-        except (CastError, pa.ArrowInvalid) as error:
-            old, new = type_text(column.stored.type), type_text(column.wanted.type)
-            raise UnreadableColumn(
-                path,
-                f"column {column.wanted.name} cannot be cast from {old} to {new}: {error}",
-            ) from error
-        return array.dictionary_encode() if pa.types.is_dictionary(wanted) else array
-
-    def profile(self, found: InputProfile) -> InputProfile:
-        """Facts about files of this schema, in the names and types of the rows."""
-        names = {
-            column.stored.name: column.wanted.name
-            for column in self.columns
-            if column.stored is not None and column.is_unchanged
-        }
-        missing = {c.wanted.name for c in self.columns if c.stored is None}
-        texts = {c.wanted.name for c in self.columns if is_binary_like(c.wanted)}
-        return InputProfile(
-            row_bytes=found.row_bytes + sum(map(_added_bytes, self.columns)),
-            columns=found.columns,
-            dictionaries=frozenset(
-                {names[name] for name in found.dictionaries if name in names} | (missing & texts)
-            ),
-            dictionary_paths=tuple(names[p] for p in found.dictionary_paths if p in names),
-        )
-
-
-def _added_bytes(column: _Column) -> float:
-    """By how much a row of the latest schema is larger in memory."""
-    if column.is_unchanged:
-        return 0.0
-    before = 0.0 if column.stored is None else _width(arrow_type(column.stored.type))
-    return max(0.0, _width(arrow_type(column.wanted.type)) - before)
-
-
-def _width(type_: pa.DataType) -> float:
-    try:
-        return float(type_.bit_width) / 8
-    except ValueError:
-        return float(_OFFSET_BYTES + _TEXT_BYTES)
-
-
-def evolution(
-    fields: tuple[DataField, ...], zone: datetime.tzinfo, target: Layout
-) -> Evolution | None:
-    """The evolution of files of an older schema, or None if they have the layout's columns
-    unchanged.
-    """
-    by_id = {field.id: field for field in (*_SYSTEM, *fields)}
-    columns = tuple(
-        _Column(field, _source(by_id.get(field.id), field)) for field in target.row_fields
-    )
-    if all(c.stored is not None and same_column(c.stored, c.wanted) for c in columns):
-        return None
-    stored = tuple(column.stored for column in columns if column.stored is not None)
-    keys = tuple(by_id[field.id] for field in target.key_fields)
-    dictionaries = {
-        column.stored.name
-        for column in columns
-        if column.stored is not None
-        and column.is_unchanged
-        and column.wanted.name in target.dictionaries
-    }
-    of_partition = dict(target.partition)
-    layout = Layout(
-        row_fields=stored,
-        key_fields=keys,
-        dictionaries=frozenset(dictionaries),
-        partition=tuple(
-            (column.stored.name, of_partition[column.wanted.name])
-            for column in columns
-            if column.stored is not None and column.wanted.name in of_partition
-        ),
-    )
-    return Evolution(layout, columns, target, zone)
-
-
-def _source(stored: DataField | None, wanted: DataField) -> DataField | None:
-    if stored is None or not shares_fields(stored.type, wanted.type):
-        return None
-    return stored
-
-
-def reasons_in_files(latest: TableSchema, schemas: Iterable[TableSchema]) -> tuple[str, ...]:
-    """Why live files, whose schemas are `schemas`, cannot be rewritten."""
-    return tuple(reason for schema in schemas for reason in _evolution_reasons(schema, latest))
-
-
-def _evolution_reasons(schema: TableSchema, latest: TableSchema) -> Iterator[str]:
-    """Why rows of files with `schema` cannot become rows of `latest`."""
-    for what, old, new in (
-        ("primary key", schema.key_fields, latest.key_fields),
-        ("partition columns", schema.partition_fields, latest.partition_fields),
-    ):
-        if [(f.id, f.type) for f in old] != [(f.id, f.type) for f in new]:
-            yield f"files of schema {schema.id} have another {what} than schema {latest.id}"
-    by_id = {field.id: field for field in schema.fields}
-    for field in latest.fields:
-        if field.id in by_id:
-            why = why_not_castable(by_id[field.id].type, field.type)
-            if why is not None:
-                yield f"files of schema {schema.id} have another type of column {field.name}: {why}"
-
 
 # BIGINT counts milliseconds from here on, else seconds.
 _FIRST_MILLIS = 1_000_000_000_000
@@ -413,6 +226,34 @@ class Input:
         self.stored = opened(reader.storage, reader.fetcher, file)
         self._reader = reader
         self._vector: Future[bytes] | None = None
+        # The row groups to read, None for the whole file.
+        self._groups: Sequence[int] | None = None
+        self._bounds: tuple[Any, Any] | None = None
+
+    def part(self, groups: Sequence[int], bounds: tuple[Any, Any] | None) -> Input:
+        """Some `row_groups` of the file, side by side, as an input by itself.
+
+        Reading raises as `check_keys` for keys outside `bounds`, if they are given.
+        """
+        found = copy.copy(self)
+        found._groups = groups if len(groups) < len(self.row_groups()) else None
+        found._bounds = bounds
+        return found
+
+    def check_keys(self, rows: pa.RecordBatch | pa.Table, bounds: tuple[Any, Any]) -> None:
+        """Raise `FormatError` unless the first key columns of the first and last row are in bounds.
+
+        Bounds are from the footer, which has no checksum.
+        """
+        first, last = end_keys(rows, [self.first_key.name])
+        if not bounds[:1] <= first <= last <= bounds[1:]:
+            raise FormatError(self.file.path, "keys are not within their statistics in the footer")
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether its rows are as stored. A key range and expiry may still exclude some."""
+        file = self.file
+        return self.evolution is None and file.vector is None and file.sequence_number is None
 
     @property
     def evolution(self) -> Evolution | None:
@@ -470,9 +311,21 @@ class Input:
             column = self.evolution.stored(column)
         return self.stored.row_groups(column)
 
+    def group_bytes(self) -> Sequence[int]:
+        """The stored bytes of each of the `row_groups`."""
+        return self.stored.group_bytes(self.layout)
+
+    def count(self, first: int, end: int) -> None:
+        """Count rows, by their numbers in the file, as read."""
+        counts = self._reader.counts
+        counts.rows += end - first
+        # Rounded so that the parts of a file add up to its size.
+        counts.size_bytes += self._bytes_below(end) - self._bytes_below(first)
+
     def start(self, held_bytes: int) -> None:
         """Begin to fetch the file, which `batches` reads next."""
-        self.stored.start(self.layout, self._row_range, held_bytes)
+        if self._groups is None:
+            self.stored.start(self.layout, self.row_range, held_bytes)
 
     def batches(
         self, batch_rows: int, held_bytes: int = HELD_BYTES
@@ -487,13 +340,17 @@ class Input:
         `deleted_rows`.
         """
         self.start(held_bytes)
-        expiry, row_range = self._reader.expiry, self._row_range
-        stored = self.stored.batches(self.layout, batch_rows, row_range)
+        expiry, row_range, groups = self._reader.expiry, self.row_range, self._groups
+        if groups is None:
+            stored = self.stored.batches(self.layout, batch_rows, row_range)
+        else:
+            stored = self.stored.group_batches(self.layout, batch_rows, groups, held_bytes)
+        is_whole = groups is None and row_range is None
         with contextlib.closing(stored) as batches:
-            rows = self._kept(
-                self._all(batches) if row_range is None else self._within(batches, row_range)
-            )
+            rows = self._kept(self._all(batches) if is_whole else self._within(batches, row_range))
             for batch in rows if expiry is None else expiry.alive(rows):
+                if self._bounds is not None and batch.num_rows:
+                    self.check_keys(batch, self._bounds)
                 yield _stamped(batch, self.file.sequence_number)
 
     def finder(
@@ -528,7 +385,8 @@ class Input:
         return rows if evolution is None else evolution.converted(rows, self.file.path)
 
     @property
-    def _row_range(self) -> RowRange | None:
+    def row_range(self) -> RowRange | None:
+        """The keys to read, in the names of the file; None for all."""
         bounds = self._reader.row_range
         return bounds if self.evolution is None else self.evolution.row_range(bounds)
 
@@ -553,22 +411,19 @@ class Input:
         self.file.check_rows(seen)
         counts.size_bytes += self.file.size_bytes
 
-    def _within(self, batches: NumberedBatches, row_range: RowRange) -> NumberedBatches:
-        first, end, counts = None, None, self._reader.counts
+    def _within(self, batches: NumberedBatches, row_range: RowRange | None) -> NumberedBatches:
+        first = end = 0
         for row, rows in batches:
-            above = row_range.from_lower(rows)
-            inside = row_range.below_upper(above)
+            above = rows if row_range is None else row_range.from_lower(rows)
+            inside = above if row_range is None else row_range.below_upper(above)
             if inside.num_rows:
                 start = row + rows.num_rows - above.num_rows
-                first = start if first is None else first
+                first = first if end else start
                 end = start + inside.num_rows
-                counts.rows += inside.num_rows
                 yield start, inside
             if inside.num_rows < above.num_rows:
                 break
-        if first is not None and end is not None:
-            # Rounded so that the parts of a file add up to its size.
-            counts.size_bytes += self._bytes_below(end) - self._bytes_below(first)
+        self.count(first, end)
 
     def _bytes_below(self, row: int) -> int:
         return self.file.size_bytes * row // self.file.row_count

@@ -45,7 +45,7 @@ from compactord.paimon.data_file import FileSource
 from compactord.paimon.options.merge import NO_RULES
 from compactord.paimon.types import VALUE_KIND
 from compactord.rewrite.budget import Budget, Load, budget
-from compactord.rewrite.merging import Emitted, Lookup, merged_rows
+from compactord.rewrite.merging import Copies, Emitted, Lookup, merged_rows
 from compactord.rewrite.outputs import (
     AppendedFile,
     Describe,
@@ -56,6 +56,7 @@ from compactord.rewrite.outputs import (
     RollingWriter,
     copy_files,
     is_worthwhile,
+    wanted_groups,
 )
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
 from compactord.rewrite.reader import (
@@ -67,6 +68,7 @@ from compactord.rewrite.reader import (
     sample,
     with_others,
 )
+from compactord.rewrite.stretches import StoredGroup, keeps_lone_rows
 from compactord.storage.base import Storage
 from compactord.storage.ranges import read_twice
 from compactord.storage.requests import RequestTally, reporting
@@ -314,7 +316,7 @@ class _Rewriting:
                 for kind, spec, describe in _kinds(self._subcompaction, layout)
             }
             copier = self._copier()
-            if copier is not None:
+            if copier is not None and isinstance(self._source, ConcatSpec):
                 copy_files(
                     self._subcompaction,
                     self.inputs,
@@ -327,30 +329,38 @@ class _Rewriting:
                 )
                 return
             budgets = self._budgets(decodes_ahead=threaded)
-            writers = {kind: self._writer(each, budgets, encoding) for kind, each in series.items()}
-            with contextlib.closing(self._rows(decoding, budgets)) as rows:
+            writers = {
+                kind: self._writer(each, budgets, encoding, copier) for kind, each in series.items()
+            }
+            with contextlib.closing(self._rows(decoding, budgets, copier)) as rows:
                 for kind, batch in rows:
-                    writers[kind].write(batch)
+                    if isinstance(batch, StoredGroup):
+                        writers[kind].copy(batch)
+                    else:
+                        writers[kind].write(batch)
             for writer in writers.values():
                 writer.finish()
 
     def _copier(self) -> Copier | None:
         """The copier to use; None if rows have to be decoded and encoded again."""
         source, spec = self._source, self._subcompaction.write
-        if not isinstance(source, ConcatSpec):
-            return None
-        if not is_worthwhile(self._subcompaction, source, self._facts):
-            return None
-        if any(file.file_format != spec.file_format for file in self._files):
-            return None
-        if any(each.evolution is not None or each.file.vector is not None for each in self.inputs):
+        if isinstance(source, MergeSpec):
+            if not (spec.keeps_encoding and keeps_lone_rows(source)):
+                return None
+        elif (
+            not is_worthwhile(self._subcompaction, source, self._facts)
+            or any(file.file_format != spec.file_format for file in self._files)
+            or not all(each.is_unchanged for each in self.inputs)
+        ):
             return None
         copier = format_named(spec.file_format, self._reader.formats).copier
         if copier is None:
             return None
         return copier(self._reader.layout, spec.encoding, self._dictionary_columns())
 
-    def _rows(self, decoding: Decoding, budgets: Sequence[Budget]) -> Emitted:
+    def _rows(
+        self, decoding: Decoding, budgets: Sequence[Budget], copier: Copier | None
+    ) -> Emitted:
         source = self._source
         if not isinstance(source, MergeSpec):
             yield from _concatenated(self._sections[0][0], decoding, budgets[0])
@@ -372,8 +382,18 @@ class _Rewriting:
             # A merge of higher levels changes no state.
             has_level_0 = any(file.level == 0 for file in source.files)
             find = lookup.find if source.looks_up and has_level_0 else None
+            copies = None
+            if copier is not None:
+                wants = wanted_groups(self._subcompaction, self._facts)
+                copies = Copies(copier=copier, wants=wants)
             yield from merged_rows(
-                source, self._sections, function, decoding, budgets=budgets, find=find
+                source,
+                self._sections,
+                function,
+                decoding,
+                budgets=budgets,
+                find=find,
+                copies=copies,
             )
 
     def _function(self, source: MergeSpec) -> MergeFunction:
@@ -423,7 +443,11 @@ class _Rewriting:
         )
 
     def _writer(
-        self, outputs: OutputSeries, budgets: Sequence[Budget], encoding: Encoding
+        self,
+        outputs: OutputSeries,
+        budgets: Sequence[Budget],
+        encoding: Encoding,
+        copier: Copier | None,
     ) -> RollingWriter:
         files, layout, spec = self._files, self._reader.layout, outputs.spec
         return RollingWriter(
@@ -434,7 +458,8 @@ class _Rewriting:
                 bytes_per_row=sum(f.size_bytes for f in files)
                 / max(1, sum(f.row_count for f in files)),
             ),
-            writer=format_named(spec.file_format, self._reader.formats).writer(
+            writer=copier
+            or format_named(spec.file_format, self._reader.formats).writer(
                 layout, spec.encoding, self._dictionary_columns()
             ),
             encoding=encoding,

@@ -24,7 +24,7 @@ from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableRef, T
 from compactord.paimon.support import reasons_to_refuse, warnings
 from compactord.plan.table import TableKind
 from compactord.plan.triggers import TRIGGERS, Triggers, trigger_options
-from compactord.rewrite.reader import reasons_in_files
+from compactord.rewrite.evolution import reasons_in_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -133,7 +134,7 @@ class AssembledOutput:
                 self._sink.write(piece)
             placed.append(
                 _PlacedChunk(
-                    meta=_moved(chunk.meta, start, Meta.DATA_AT, Meta.DICTIONARY_AT),
+                    meta=moved(chunk.meta, start, Meta.DATA_AT, Meta.DICTIONARY_AT),
                     offset_index=_offset_index(chunk.locations, start),
                     column_index=chunk.column_index,
                 )
@@ -221,7 +222,7 @@ def encoded_chunks(content: memoryview) -> list[EncodedChunk]:
         found.append(
             EncodedChunk(
                 pieces=[content[start : start + meta[Meta.STORED_SIZE].value]],
-                meta=_moved(meta, -start, Meta.DATA_AT, Meta.DICTIONARY_AT),
+                meta=moved(meta, -start, Meta.DATA_AT, Meta.DICTIONARY_AT),
                 locations=[
                     Location(offset - start, size, row)
                     for offset, size, row in decoded_locations(offset_index)
@@ -243,7 +244,7 @@ def renamed(chunk: EncodedChunk, name: str) -> EncodedChunk:
     return replace(chunk, meta={**chunk.meta, Meta.PATH: path})
 
 
-def _moved(fields: Struct, distance: int, *names: int) -> Struct:
+def moved(fields: Struct, distance: int, *names: int) -> Struct:
     """The struct with the offsets in the fields `names`, if present, increased by `distance`."""
     moved = {name: thrift.i64(fields[name].value + distance) for name in names if name in fields}
     return {**fields, **moved}
@@ -323,20 +324,24 @@ def _row_group(
 # By Arrow's names. LZ4 is not among the codecs: Arrow has one name for its two framings.
 _CODECS = {name: getattr(Codec, name) for name in ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD")}
 _NAMES_OF_CODECS = {"none": "UNCOMPRESSED"}
-# Encodings of chunks with plain values. RLE is for levels. Levels of required columns take no
-# bytes; Java declares them as BIT_PACKED.
-_ENCODINGS = {"PLAIN": Encoding.PLAIN, "RLE": Encoding.RLE, "BIT_PACKED": Encoding.BIT_PACKED}
+# Encodings of chunks that are copied. RLE is for levels. Levels of required columns take no bytes;
+# Java declares them as BIT_PACKED.
+_PLAIN = {name: getattr(Encoding, name) for name in ("PLAIN", "RLE", "BIT_PACKED")}
+_OF_INDICES = {name: getattr(Encoding, name) for name in ("PLAIN_DICTIONARY", "RLE_DICTIONARY")}
+_ENCODINGS = _PLAIN | _OF_INDICES
+_PAGE_ENCODINGS = (DataHeader.ENCODING, DataHeader.DEFINITION, DataHeader.REPETITION)
 
 
 class Page(NamedTuple):
-    """A data page of a chunk as it is stored. `values` counts nulls.
+    """A data page of a chunk as it is stored, or its dictionary. `values` counts nulls.
 
-    Encodings are numbers of `Encoding`: of the values, the definition and repetition levels.
+    Encodings are numbers of `Encoding`: of the values, the definition and repetition levels. A
+    dictionary has the first one only, and no values of rows.
     """
 
     header: memoryview
     body: memoryview
-    encodings: tuple[int, int, int]
+    encodings: tuple[int, ...]
     values: int
     uncompressed_size: int
 
@@ -345,9 +350,14 @@ class Page(NamedTuple):
         """The bytes of header and body, as stored."""
         return len(self.header) + len(self.body)
 
+    @property
+    def type(self) -> int:
+        """Its number of `PageType`."""
+        return PageType.DATA if len(self.encodings) > 1 else PageType.DICTIONARY
 
-def checked_pages(chunk: memoryview) -> list[Page] | None:
-    """The data pages of a chunk without a dictionary, after a check of their checksums.
+
+def checked_pages(chunk: memoryview, *, has_dictionary: bool = False) -> list[Page] | None:
+    """The pages of a chunk, after a check of their checksums; the first may be a dictionary.
 
     Returns None if a page has no checksum, so that only decoding can validate it, or if it is not a
     data page of version 1. Raises `ValueError` if the bytes are not pages or a checksum is wrong.
@@ -357,12 +367,12 @@ def checked_pages(chunk: memoryview) -> list[Page] | None:
     position = 0
     while position < len(chunk):
         header, start = thrift.decode(chunk, position)
-        if (
-            required(header, Header.TYPE, Kind.I32) != PageType.DATA
-            or Header.CHECKSUM not in header
-        ):
+        is_dictionary = has_dictionary and not position
+        type_ = PageType.DICTIONARY if is_dictionary else PageType.DATA
+        if required(header, Header.TYPE, Kind.I32) != type_ or Header.CHECKSUM not in header:
             return None
-        data = required(header, Header.DATA, Kind.STRUCT)
+        part = Header.DICTIONARY if is_dictionary else Header.DATA
+        data = required(header, part, Kind.STRUCT)
         size = required(header, Header.STORED_SIZE, Kind.I32)
         body = chunk[start : start + size]
         if len(body) != size:
@@ -373,12 +383,11 @@ def checked_pages(chunk: memoryview) -> list[Page] | None:
             Page(
                 header=chunk[position:start],
                 body=body,
-                encodings=(
-                    required(data, DataHeader.ENCODING, Kind.I32),
-                    required(data, DataHeader.DEFINITION, Kind.I32),
-                    required(data, DataHeader.REPETITION, Kind.I32),
+                encodings=tuple(
+                    required(data, field, Kind.I32)
+                    for field in _PAGE_ENCODINGS[: 1 if is_dictionary else None]
                 ),
-                values=required(data, DataHeader.VALUES, Kind.I32),
+                values=0 if is_dictionary else required(data, DataHeader.VALUES, Kind.I32),
                 uncompressed_size=start - position + required(header, Header.SIZE, Kind.I32),
             )
         )
@@ -449,11 +458,15 @@ def copied_chunk(
 ) -> EncodedChunk | None:
     """One chunk with the column's pages of all `files`; None if it has to be encoded again.
 
-    Raises `FormatError` if pages are damaged or their number of values differs from the footer's.
+    It has a dictionary if there is only one chunk and that has one: the caller has to decode it,
+    as no checksum covers the number of words. Raises `FormatError` if pages are damaged or their
+    number of values differs from the footer's.
     """
-    if not all(_is_as_written(file, column, encoding) for file in files):
+    are_one = len(files) == 1 and files[0].footer.num_row_groups == 1
+    if not all(_is_as_written(file, column, encoding, is_only=are_one) for file in files):
         return None
     placed: list[_PlacedPage] = []
+    dictionary: list[Page] = []
     totals: list[Bounds] = []
     encodings: dict[int, None] = {}
     chunk: Any = None
@@ -466,12 +479,14 @@ def copied_chunk(
             pages = _pages(file, chunk, column)
             if pages is None:
                 return None
+            if chunk.has_dictionary_page:
+                dictionary, pages = pages[:1], pages[1:]
             rows += sum(page.values for page in pages)
             if not column.is_float:
                 totals.append(_chunk_bounds(chunk, column))
             placed += _bounded(file, group, leaf, pages, totals[-1] if totals else None)
         file.whole.input.check_rows(rows)
-    pages = [each.page for each in placed]
+    pages = [*dictionary, *(each.page for each in placed)]
     return EncodedChunk(
         pieces=[piece for page in pages for piece in (page.header, page.body)],
         meta=_meta(chunk, column, encodings, pages, _statistics(totals, column)),
@@ -480,17 +495,22 @@ def copied_chunk(
     )
 
 
-def _is_as_written(file: StoredFile, column: FlatColumn, encoding: ParquetEncoding) -> bool:
-    """Whether, by the footer, the chunks are as our writer makes them, without a dictionary."""
+def _is_as_written(
+    file: StoredFile, column: FlatColumn, encoding: ParquetEncoding, *, is_only: bool
+) -> bool:
+    """Whether, by the footer, the chunks are as our writer makes them; if not `is_only`, without a
+    dictionary.
+    """
     leaf = file.leaf(column.name)
     if leaf is None or not file.schema.column(leaf).equals(column.schema):
         return False
     codec = codec_of(encoding.compression)
     wanted = _NAMES_OF_CODECS.get(codec, codec.upper())
+    may_index = is_only and encoding.dictionary
     return wanted in _CODECS and all(
         chunk.compression == wanted
-        and not chunk.has_dictionary_page
-        and _ENCODINGS.keys() >= set(chunk.encodings)
+        and (may_index or not chunk.has_dictionary_page)
+        and (_ENCODINGS if chunk.has_dictionary_page else _PLAIN).keys() >= set(chunk.encodings)
         and (column.is_float or _has_statistics(chunk, column))
         for chunk in file.chunks(leaf)
     )
@@ -508,13 +528,17 @@ def _pages(
     file: StoredFile, chunk: pq.ColumnChunkMetaData, column: FlatColumn
 ) -> list[Page] | None:
     """The chunk's pages; None if they have to be encoded again."""
-    start = chunk.data_page_offset
+    has_dictionary = chunk.has_dictionary_page
+    start = chunk.dictionary_page_offset if has_dictionary else chunk.data_page_offset
     stored = file.whole.content[start : start + chunk.total_compressed_size]
     try:
-        pages = checked_pages(stored)
+        pages = checked_pages(stored, has_dictionary=has_dictionary)
     except ValueError as error:
         raise DataFileDamaged(file.path, f"column {column.name}: {error}") from error
-    if pages is None or not all(_is_plain(page, column) for page in pages):
+    found = pages and all(
+        _is_readable(page, column, has_dictionary=has_dictionary) for page in pages[has_dictionary:]
+    )
+    if not pages or not found:
         return None
     gained = sum(page.uncompressed_size - page.stored_size for page in pages)
     if gained != chunk.total_uncompressed_size - chunk.total_compressed_size:
@@ -522,12 +546,13 @@ def _pages(
     return pages
 
 
-def _is_plain(page: Page, column: FlatColumn) -> bool:
+def _is_readable(page: Page, column: FlatColumn, *, has_dictionary: bool) -> bool:
     """Whether all readers accept the page's encodings, including unused level encodings."""
     values, definition, repetition = page.encodings
+    are_known = values == Encoding.PLAIN or (has_dictionary and values in _OF_INDICES.values())
     none = (Encoding.RLE, Encoding.BIT_PACKED)
     some = (Encoding.RLE,) if column.schema.max_definition_level else none
-    return values == Encoding.PLAIN and definition in some and repetition in none
+    return are_known and definition in some and repetition in none
 
 
 def _chunk_bounds(chunk: pq.ColumnChunkMetaData, column: FlatColumn) -> Bounds:
@@ -564,9 +589,8 @@ def _part(whole: Bounds, values: int) -> Bounds:
 
 def _indexed(file: StoredFile, group: int, leaf: int, pages: int) -> list[Bounds] | None:
     """The bounds of a chunk's pages from its column index; None if it has no usable one."""
-    content = file.whole.content
     chunk = file.whole.footer.chunk(group, leaf)
-    return indexed_bounds(chunk, lambda start, size: content[start : start + size], pages)
+    return indexed_bounds(chunk, file.whole.index_bytes, pages)
 
 
 def _plain(value: Any, physical_type: str) -> bytes:
@@ -615,16 +639,22 @@ def _meta(
         Meta.STORED_SIZE: thrift.i64(sum(page.stored_size for page in pages)),
         Meta.DATA_AT: thrift.i64(0),
     }
+    if chunk.has_dictionary_page:
+        meta[Meta.DATA_AT] = thrift.i64(pages[0].stored_size)
+        meta[Meta.DICTIONARY_AT] = thrift.i64(0)
     if statistics is not None:
         meta[Meta.STATISTICS] = thrift.struct(statistics)
     meta[Meta.ENCODING_STATS] = thrift.items(
         Kind.STRUCT,
         [
             {
-                EncodingStats.PAGE_TYPE: thrift.i32(PageType.DATA),
-                EncodingStats.ENCODING: thrift.i32(Encoding.PLAIN),
-                EncodingStats.COUNT: thrift.i32(len(pages)),
+                EncodingStats.PAGE_TYPE: thrift.i32(type_),
+                EncodingStats.ENCODING: thrift.i32(encoding),
+                EncodingStats.COUNT: thrift.i32(count),
             }
+            for (type_, encoding), count in Counter(
+                (page.type, page.encodings[0]) for page in pages
+            ).items()
         ],
     )
     return restored_meta(meta) if column.is_int96 else meta
@@ -634,7 +664,8 @@ def _locations(pages: Sequence[Page]) -> list[Location]:
     found = []
     offset = row = 0
     for page in pages:
-        found.append(Location(offset, page.stored_size, row))
+        if page.type == PageType.DATA:
+            found.append(Location(offset, page.stored_size, row))
         offset += page.stored_size
         # A flat column has a value for each row.
         row += page.values

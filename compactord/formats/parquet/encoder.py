@@ -38,6 +38,7 @@ class Encoder:
     """Encodes row groups into column chunks in memory.
 
     `template` is the decoded footer of such a file without rows, `schema` its Parquet schema.
+    `shared_chunks` maps file columns to the earlier column that has the same chunk, by name.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Encoder:
         self._leaves = {
             field.name: leaf_types(arrow_type(field.type)) for field, _ in layout.file_columns
         }
-        self._shared_chunks = _shared_chunks(layout, self._schema)
+        self.shared_chunks = _shared_chunks(layout, self._schema)
         empty = self._encoded(self._schema.empty_table())
         self.template: Struct = restored(footer_of(empty))
         self.schema: pq.ParquetSchema = pq.ParquetFile(pa.BufferReader(empty)).schema
@@ -63,7 +64,7 @@ class Encoder:
         """
         present = frozenset(rows.column_names)
         columns = [column for column in self.layout.file_columns if column[1] in present]
-        encoded = [column for column in columns if column[0].name not in self._shared_chunks]
+        encoded = [column for column in columns if column[0].name not in self.shared_chunks]
         if not encoded:
             return {}
         schema = pa.schema([self._schema.field(field.name) for field, _ in encoded])
@@ -84,8 +85,8 @@ class Encoder:
             for field, _ in encoded
         }
         for field, _ in columns:
-            if field.name in self._shared_chunks:
-                (original,) = found[self._shared_chunks[field.name]]
+            if field.name in self.shared_chunks:
+                (original,) = found[self.shared_chunks[field.name]]
                 found[field.name] = [renamed(original, field.name)]
         return found
 

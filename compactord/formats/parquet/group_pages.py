@@ -21,8 +21,9 @@ from typing import Any
 import pyarrow as pa
 
 from compactord.formats.layout import RowRange
-from compactord.formats.parquet.copying import Location
-from compactord.formats.parquet.footer import Footer
+from compactord.formats.parquet import thrift
+from compactord.formats.parquet.copying import Location, moved
+from compactord.formats.parquet.footer import Footer, as_arrow_reads
 from compactord.formats.parquet.page_runs import ColumnPages, GroupPages, RowRanges
 from compactord.formats.parquet.pages import (
     ChunkCheck,
@@ -39,7 +40,7 @@ from compactord.formats.parquet.statistics import (
     indexed_bounds,
     is_stored_as,
 )
-from compactord.formats.parquet.thrift import Chunk
+from compactord.formats.parquet.thrift import Chunk, File, Group, Kind, Meta, Struct
 from compactord.kernels.keys import BatchKeys
 from compactord.model import InputFile
 from compactord.paimon.types import AtomicType
@@ -51,8 +52,12 @@ from compactord.storage.ranges import (
     FileEnd,
     Peek,
     RangedFile,
+    Span,
     Unchecked,
 )
+
+_PAGES_AT = (Meta.DATA_AT, Meta.DICTIONARY_AT)
+_COLUMN_INDEX = {Chunk.COLUMN_INDEX_AT, Chunk.COLUMN_INDEX_LENGTH}
 
 
 def is_flat(footer: Footer, schema: pa.Schema) -> bool:
@@ -303,3 +308,45 @@ def _pages_of(whole: Extent, of_group: GroupPages | None) -> Iterator[Extent]:
         return
     for start, end in of_group.pages[whole.column].extents(of_group.ranges):
         yield whole._replace(start=start, end=end)
+
+
+def group_footer(footer: Footer, group: int, distance: int) -> Footer:
+    """The footer of a file that has this row group only, its pages moved by `distance` bytes."""
+
+    def moved_group(stored: Struct) -> Struct:
+        chunks = [
+            {
+                **chunk,
+                Chunk.META: thrift.struct(moved(chunk[Chunk.META].value, distance, *_PAGES_AT)),
+            }
+            for chunk in stored[Group.COLUMNS].value.values
+        ]
+        return {**stored, Group.COLUMNS: thrift.items(Kind.STRUCT, chunks)}
+
+    seen = moved_group(footer.declared[File.GROUPS].value.values[group])
+    declared = {
+        **footer.declared,
+        File.ROWS: seen[Group.ROWS],
+        File.GROUPS: thrift.items(Kind.STRUCT, [seen]),
+    }
+    arrow = as_arrow_reads(thrift.encode(declared))
+    return Footer(arrow, [moved_group(footer.groups[group])], declared, footer.path)
+
+
+def group_spans(footer: Footer, group: int, names: Iterable[str]) -> tuple[Span, Span]:
+    """Where the pages of these row columns are, and their column indexes."""
+    pages = extents(footer, [group], names)
+    indexes = [
+        (
+            start := chunk[Chunk.COLUMN_INDEX_AT].value,
+            start + chunk[Chunk.COLUMN_INDEX_LENGTH].value,
+        )
+        for each in pages
+        if (chunk := footer.chunk(group, each.column)).keys() >= _COLUMN_INDEX
+    ]
+    return _around((each.start, each.end) for each in pages), _around(indexes)
+
+
+def _around(spans: Iterable[tuple[int, int]]) -> Span:
+    starts, ends = zip(*spans, strict=True) if (spans := list(spans)) else ((0,), (0,))
+    return Span(min(starts), max(ends))

@@ -2,8 +2,8 @@
 
 The pages of a column are copied if the result equals an encoding: the column is not nested, it has
 the output's type and codec, its pages have checksums, which are verified, and it has no dictionary
-(a chunk has only one, so columns with dictionaries are encoded again). Statistics come from the
-inputs' footers; floats are decoded to compute theirs.
+(a chunk has only one, so columns with dictionaries are encoded again unless they are copied
+chunk by chunk). Statistics come from the inputs' footers; floats are decoded to compute theirs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from compactord.formats.parquet.copying import (
     FlatColumn,
     StoredFile,
     copied_chunk,
+    renamed,
 )
 from compactord.formats.parquet.encoder import Encoder
 from compactord.formats.parquet.options import ParquetEncoding
 from compactord.formats.parquet.page_runs import WholeFile
 from compactord.formats.parquet.reader import ParquetInput
 from compactord.formats.parquet.statistics import FileBounds
+from compactord.formats.parquet.thrift import Meta
 from compactord.paimon.data_file import ColumnBounds
-from compactord.paimon.types import AtomicType
+from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType
 from compactord.storage.base import Storage
 
 
@@ -48,6 +50,9 @@ class ParquetWriter:
             file.expect_whole()
         return [file.whole(self._encoder.layout) for file in files]
 
+    def fetch_group(self, file: ParquetInput, group: int) -> WholeFile:
+        return file.group(self._encoder.layout, group)
+
     def open(self, storage: Storage, path: str) -> ParquetOutput:
         return ParquetOutput(storage, path, self._encoder)
 
@@ -65,18 +70,33 @@ class ParquetOutput(AssembledOutput):
     def write(self, rows: pa.Table) -> None:
         self._place(self._encoder.chunks(rows), rows.num_rows, rows)
 
-    def copy(self, files: Sequence[WholeFile]) -> None:
+    def copy(self, files: Sequence[WholeFile]) -> pa.Table:
         stored = [StoredFile(file) for file in files]
+        layout = self._encoder.layout
         copied = {
-            name: [chunk]
-            for name, column in self._flat_columns.items()
-            if (chunk := copied_chunk(stored, column, self._encoder.encoding))
+            source: [chunk]
+            for source in layout.row_names
+            if source in self._flat_columns
+            and (chunk := copied_chunk(stored, self._flat_columns[source], self._encoder.encoding))
         }
-        fresh = [name for name in self._names if name not in copied]
-        seen = [name for name in copied if self._flat_columns[name].is_float]
-        decoded = self._decoded(files, [*fresh, *seen])
-        encoded = self._encoder.chunks(decoded.select(fresh))
-        self._place({**copied, **encoded}, sum(file.input.row_count for file in files), decoded)
+        for name, shared in self._encoder.shared_chunks.items():
+            if name in copied:
+                copied[shared] = [renamed(copied[name][0], shared)]
+        fresh = {source for field, source in layout.file_columns if field.name not in copied}
+        seen = {name for name in copied if self._needs_rows(name, copied[name][0])}
+        decoded = self._decoded(files, [name for name in layout.row_names if name in fresh | seen])
+        encoded = self._encoder.chunks(decoded.select(sorted(fresh)))
+        self._place({**encoded, **copied}, sum(file.input.row_count for file in files), decoded)
+        return decoded
+
+    def _needs_rows(self, name: str, chunk: EncodedChunk) -> bool:
+        """Whether a copied column is decoded as well: for bounds, keys or the check of words."""
+        keys = [field.name for field in self._encoder.layout.key_fields]
+        return (
+            self._flat_columns[name].is_float
+            or Meta.DICTIONARY_AT in chunk.meta
+            or name in (keys and [*keys, SEQUENCE_NUMBER.name, VALUE_KIND.name])
+        )
 
     def close(self) -> list[ColumnBounds]:
         return self._bounds.result(self.finish())

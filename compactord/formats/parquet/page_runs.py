@@ -335,7 +335,8 @@ def read_groups(
 class WholeFile:
     """A small file in memory. `parquet` reads from `content` and verifies checksums.
 
-    `absent` columns are null, or have the one value that `partition` has for them.
+    `absent` columns are null, or have the one value that `partition` has for them. `indexes`: the
+    bytes of the column indexes and their offset, if the file is a single row group of a larger one.
     """
 
     input: InputFile
@@ -344,6 +345,12 @@ class WholeFile:
     parquet: pq.ParquetFile
     absent: frozenset[str] = frozenset()
     partition: Mapping[str, pa.Array] = field(default_factory=dict)
+    indexes: tuple[memoryview, int] | None = None
+
+    def index_bytes(self, start: int, size: int) -> memoryview:
+        """The bytes of a column index, fewer if they are not in memory."""
+        content, begin = self.indexes or (self.content, 0)
+        return content[max(0, start - begin) : max(0, start - begin + size)]
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of these columns. Raises `FormatError` as `OpenFile.batches` does."""

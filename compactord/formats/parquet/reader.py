@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -26,10 +27,12 @@ from compactord.formats.layout import Layout, RowRange, is_binary_like, partitio
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.conversion import check_indices, converted, top_column
 from compactord.formats.parquet.finder import OpenGroups, ParquetFinder
-from compactord.formats.parquet.footer import Footer, read_footer
+from compactord.formats.parquet.footer import MAGIC, Footer, read_footer
 from compactord.formats.parquet.group_pages import (
     checked_pages,
     extents,
+    group_footer,
+    group_spans,
     indexed_pages,
     is_flat,
     ranged_file,
@@ -47,7 +50,14 @@ from compactord.formats.parquet.page_runs import (
 from compactord.formats.parquet.pages import Pages, check_headers, open_pages_bytes, read_leaves
 from compactord.formats.parquet.statistics import ReadIndex, groups_in_range, row_groups
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
-from compactord.storage.ranges import RangedFile, check_size, end_bytes, held_limits
+from compactord.storage.ranges import (
+    REQUEST_BYTES,
+    RangedFile,
+    Span,
+    check_size,
+    end_bytes,
+    held_limits,
+)
 
 # Page indexes of more bytes are not fetched for a range of keys: many files are open at once.
 _INDEX_BYTES_MAX = 1 << 20
@@ -138,8 +148,10 @@ class ParquetInput(OpenFile):
     def group_batches(
         self, layout: Layout, batch_rows: int, groups: Sequence[int], held_bytes: int
     ) -> NumberedBatches:
-        self._held_bytes = held_bytes
-        return self._batches(layout, batch_rows, None, by_index=False, only=groups)
+        self._held_bytes, footer = held_bytes, self.footer()
+        yield from self._batches(layout, batch_rows, None, by_index=False, only=groups)
+        # Other row groups may be read as well.
+        self._footer = footer
 
     def column_names(self) -> Sequence[str]:
         with reading(self.file.path, NAME):
@@ -237,6 +249,49 @@ class ParquetInput(OpenFile):
             absent=absent,
             partition=partition_arrays(layout, absent),
         )
+
+    def group_bytes(self, layout: Layout) -> Sequence[int]:
+        footer = self.footer()
+        spans = [group_spans(footer, n, layout.row_names)[0] for n in range(len(footer.groups))]
+        return [span.end - span.start for span in spans]
+
+    def group(self, layout: Layout, group: int) -> WholeFile:
+        """One row group as a file by itself; checks and errors as in `batches`."""
+        path, whole = self.file.path, self.footer()
+        with reading(path, NAME):
+            absent = self._check(whole, layout)
+            pages, indexes = group_spans(whole, group, layout.row_names)
+            # A page at offset 0 would count as a missing one, so some bytes precede the first one.
+            before = max(0, pages.start - len(MAGIC))
+            if not 0 <= indexes.end - indexes.start <= _INDEX_BYTES_MAX:
+                indexes = Span(0, 0)
+            content, found = self._bytes([Span(before, pages.end), indexes])
+            footer = group_footer(whole, group, -before)
+            stream = pa.BufferReader(content)
+            check_headers(Pages.of(stream), footer, 0, layout.row_schema)
+            parquet = arrow_file(stream, footer, layout.without(absent))
+        return WholeFile(
+            input=replace(self.file, row_count=footer.arrow.num_rows),
+            content=memoryview(content),
+            footer=footer,
+            parquet=parquet,
+            absent=absent,
+            partition=partition_arrays(layout, absent),
+            indexes=(memoryview(found), indexes.start),
+        )
+
+    def _bytes(self, spans: Sequence[Span]) -> list[bytes]:
+        if not self.fetcher.is_ranged(self.file):
+            with self.fetcher.opened(self.file) as stream:
+                return [stream.read_at(end - start, start) for start, end in spans]
+        found = [
+            [
+                self.fetcher.range(self.file, start, min(REQUEST_BYTES, span.end - start))
+                for start in range(*span, REQUEST_BYTES)
+            ]
+            for span in spans
+        ]
+        return [b"".join(part.result() for part in parts) for parts in found]
 
     def check(self, layout: Layout) -> None:
         self._check(self.footer(), layout)

@@ -11,7 +11,7 @@ from compactord.paimon.options.catalogue import OPTIONS, OptionClass, find
 from compactord.paimon.schema import TableRef, TableSchema
 from compactord.paimon.support import REFUSED_OPTIONS, SERVED_KEY_INDEXES
 from compactord.paimon.types import parse_field
-from compactord.rewrite.reader import reasons_in_files
+from compactord.rewrite.evolution import reasons_in_files
 from compactord.table.opening import OpenTable, describe_table
 from tests.storages import MemoryStorage
 
