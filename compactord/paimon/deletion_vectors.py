@@ -34,7 +34,7 @@ Words: TypeAlias = npt.NDArray[np.uint16]
 ARRAY_MAX = 4096
 BITS_BYTES = 8192
 FULL = 1 << 16
-_COOKIE_WITHOUT_RUNS, _COOKIE = 12346, 12347
+COOKIE_WITHOUT_RUNS, _COOKIE = 12346, 12347
 # With runs, bitmaps of fewer containers have no offsets.
 _OFFSETS_FROM = 4
 
@@ -134,7 +134,9 @@ def _run_count(numbers: Words) -> int:
 
 
 def parsed(data: bytes) -> dict[int, Container]:
-    """The containers by the upper 16 bits. Raises `ValueError` unless `data` is a 32-bit bitmap."""
+    """The containers by the upper 16 bits, in their order. Raises `ValueError` unless `data` is a
+    32-bit bitmap.
+    """
     return dict(_containers(data))
 
 
@@ -147,7 +149,7 @@ def _containers(data: bytes | memoryview) -> Iterator[tuple[int, Container]]:
 
 def _read(data: bytes | memoryview) -> Iterator[tuple[int, Container]]:
     (cookie,) = struct.unpack_from("<I", data)
-    if cookie == _COOKIE_WITHOUT_RUNS:
+    if cookie == COOKIE_WITHOUT_RUNS:
         (size,) = struct.unpack_from("<I", data, 4)
         at, runs = 8, data[:0]
     elif cookie & 0xFFFF == _COOKIE:
@@ -162,12 +164,17 @@ def _read(data: bytes | memoryview) -> Iterator[tuple[int, Container]]:
     at += 4 * size
     if not runs or size >= _OFFSETS_FROM:
         at += 4 * size
+    before = -1
     for number in range(size):
         key, count = heads[2 * number], heads[2 * number + 1] + 1
         has_runs = bool(runs) and bool(runs[number // 8] >> number % 8 & 1)
         kind = Kind.RUNS if has_runs else Kind.ARRAY if count <= ARRAY_MAX else Kind.BITS
         container, at = read_container(data, at, kind, count)
+        numbers = container.numbers
+        if key <= before or (numbers[1:] <= numbers[:-1]).any():
+            raise ValueError("not a roaring bitmap of 32 bits: its numbers do not ascend")
         yield key, container
+        before = key
 
 
 def union(left: dict[int, Container], right: dict[int, Container]) -> dict[int, Container]:
@@ -188,7 +195,7 @@ def serialised(containers: dict[int, Container]) -> bytes:
         packed = np.packbits(np.array(flags), bitorder="little").tobytes()
         head = struct.pack("<I", _COOKIE | (size - 1) << 16) + packed
     else:
-        head = struct.pack("<II", _COOKIE_WITHOUT_RUNS, size)
+        head = struct.pack("<II", COOKIE_WITHOUT_RUNS, size)
     head += b"".join(
         struct.pack("<HH", key, len(container.numbers) - 1) for key, container in containers.items()
     )
@@ -218,13 +225,8 @@ def ascending(data: bytes | memoryview) -> Iterator[tuple[int, Words]]:
 
     Raises `ValueError` unless `data` is a 32-bit bitmap.
     """
-    before = -1
     for upper, container in _containers(data):
-        numbers = container.numbers
-        if upper <= before or (numbers[1:] <= numbers[:-1]).any():
-            raise ValueError("not a roaring bitmap of 32 bits: its numbers do not ascend")
-        yield upper, numbers
-        before = upper
+        yield upper, container.numbers
 
 
 def last_of(data: bytes) -> int:

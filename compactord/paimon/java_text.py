@@ -38,7 +38,7 @@ _SECONDS_PER_DAY = 86_400
 _EPOCH_ORDINAL = datetime(1970, 1, 1, tzinfo=timezone.utc).toordinal()
 _CYCLE_DAYS = 146_097
 # Java's Character.isWhitespace, which excludes non-breaking spaces.
-_BLANKS = (
+BLANKS = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680"
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
 )
@@ -46,7 +46,7 @@ _BLANKS = (
 
 def is_blank(text: str) -> bool:
     """Whether the text is empty or only blanks."""
-    return not text.strip(_BLANKS)
+    return not text.strip(BLANKS)
 
 
 def to_string(value: Value, type_: DataType) -> str | None:

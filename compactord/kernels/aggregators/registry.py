@@ -10,7 +10,9 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from compactord.errors import SubcompactionError
+from compactord.kernels.aggregators import inserts
 from compactord.kernels.aggregators.base import Accumulator, Values
+from compactord.kernels.aggregators.bitmap_inserts import rbm32
 from compactord.kernels.aggregators.bitmaps import RoaringBitmap32, RoaringBitmap64
 from compactord.kernels.aggregators.numbers import BoolAnd, BoolOr, Product, Sum
 from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
@@ -174,4 +176,14 @@ AGGREGATORS: Mapping[str, tuple[Callable[[Values, ColumnRule], Accumulator], _Ch
     "hll_sketch": (HllSketch, _sketch),
     "theta_sketch": (ThetaSketch, _sketch),
     "primary-key": (PrimaryKey, _any_type),
+}
+# The aggregators that fold the inserts of all keys at once.
+FOLDS: Mapping[str, inserts.Fold] = {
+    "listagg": inserts.listagg,
+    "collect": inserts.collect,
+    "merge_map": inserts.merge_map,
+    "merge_map_with_keytime": inserts.merge_map_with_keytime,
+    "nested_update": inserts.nested_update,
+    "nested_partial_update": inserts.nested_partial_update,
+    "rbm32": rbm32,
 }

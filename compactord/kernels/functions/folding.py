@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators.base import RuleViolation, Values
-from compactord.kernels.aggregators.registry import accumulator
+from compactord.kernels.aggregators.inserts import Inserts, merged_values
+from compactord.kernels.aggregators.registry import FOLDS, accumulator
 from compactord.kernels.columns import (
     DELETE,
     INSERT,
@@ -86,30 +87,83 @@ def folded(
     """
     column = keyed.column(name)
     values = Values(column, keyed.used, keyed.slots)
-    state = accumulator(values, rule)
     is_checked = not adds_null and column.null_count and not keyed.schema.field(name).nullable
+    # As aggregate/FieldIgnoreRetractAgg.java.
+    acting = [
+        step for step in steps if step.action is not Action.RETRACT or not rule.ignore_retract
+    ]
     try:
-        for action, slots, rows in steps:
-            match action:
-                case Action.RESET:
-                    state.reset(slots, rows)
-                case Action.ADD:
-                    if is_checked:
-                        _refuse_nulls(values, rows)
-                    state.add(slots, rows)
-                case Action.ADD_EARLIER:
-                    state.add_earlier(slots, rows)
-                case Action.RETRACT if not rule.ignore_retract:
-                    # otherwise as aggregate/FieldIgnoreRetractAgg.java
-                    state.retract(slots, rows)
+        if is_checked:
+            for step in acting:
+                if step.action is Action.ADD:
+                    _refuse_nulls(values, step.rows)
+        found = added_at_once(values, rule, acting)
+        if found is None:
+            found = stepwise(values, rule, acting)
     except RuleViolation as error:
         raise SubcompactionError(
             f"key {keyed.key_text(error.row)}, column {name}: {error}"
         ) from error
-    found = state.result()
     if isinstance(found, np.ndarray):
         return keyed.selected(column, found)
     return keyed.computed(column, found)
+
+
+def added_at_once(values: Values, rule: ColumnRule, steps: Sequence[Step]) -> pa.Array | None:
+    """The values by slot; walks only from value to value where steps do more than add.
+
+    None if the aggregator has no such fold, or cannot fold values of this form. Raises
+    `RuleViolation`.
+    """
+    if (fold := FOLDS.get(rule.aggregator)) is None:
+        return None
+    others = np.zeros(values.slots, np.bool_)
+    for action, slots, _ in steps:
+        if action is not Action.ADD:
+            others[slots] = True
+    found = fold(_inserts(values, _steps_where(steps, ~others)), rule)
+    if found is None or not others.any():
+        return found
+    left = _steps_where(steps, others)
+    few = Values(values.column, np.concatenate([step.rows for step in left]), values.slots)
+    return merged_values(found, stepwise(few, rule, left), others)
+
+
+def stepwise(values: Values, rule: ColumnRule, steps: Iterable[Step]) -> Int64s | pa.Array:
+    """The `Accumulator.result` after all steps. Raises `RuleViolation`."""
+    state = accumulator(values, rule)
+    acts = {
+        Action.RESET: state.reset,
+        Action.ADD: state.add,
+        Action.ADD_EARLIER: state.add_earlier,
+        Action.RETRACT: state.retract,
+    }
+    for action, slots, rows in steps:
+        acts[action](slots, rows)
+    return state.result()
+
+
+def _steps_where(steps: Iterable[Step], chosen: Bools) -> Steps:
+    found = Steps()
+    for action, slots, rows in steps:
+        found.take(action, slots, rows, chosen[slots])
+    return found
+
+
+def _inserts(values: Values, steps: Iterable[Step]) -> Inserts:
+    """The rows of steps that add, without nulls. A step names a slot at most once."""
+    present = Steps()
+    for action, slots, rows in steps:
+        present.take(action, slots, rows, values.valid[rows])
+    counts = np.zeros(values.slots, np.int64)
+    for _, slots, _ in present:
+        counts[slots] += 1
+    free = np.cumsum(counts) - counts
+    found = np.empty(int(counts.sum()), np.int64)
+    for _, slots, rows in present:
+        found[free[slots]] = rows
+        free[slots] += 1
+    return Inserts(values, found, np.repeat(np.arange(values.slots), counts))
 
 
 def result_rows(
