@@ -6,14 +6,16 @@ import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
-from compactord.kernels.aggregators import bitmaps, sketches
+from compactord.kernels.aggregators import bitmaps
+from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
 from compactord.paimon.deletion_vectors import Kind
 from tests.oracle.judge import Judge
 from tests.sampling import IS_WHOLE
+from tests.unit.kernels.merge_functions import united
 
 PROGRAM = Path(__file__).with_name("Sets.java")
 
@@ -96,9 +98,9 @@ def _theta_sketch(chance: random.Random, judge: Judge) -> bytes:
     return _sets(judge, "theta", form, family, sampled, str(lg_k), str(first), str(count))
 
 
-def _united_sketches(name: str) -> Callable[[bytes, bytes], bytes]:
-    library = pytest.importorskip("datasketches", reason="pip install '.[sketches]'")
-    return partial(getattr(sketches, name), library)
+def _united_sketches(kind: Callable[..., Any]) -> Callable[[bytes, bytes], bytes]:
+    pytest.importorskip("datasketches", reason="pip install '.[sketches]'")
+    return partial(united, kind)
 
 
 def _same(judge: Judge, ours: bytes, java: bytes) -> bool:
@@ -109,22 +111,22 @@ Sample: TypeAlias = Callable[[random.Random, Judge], bytes]
 Union: TypeAlias = Callable[[], Callable[[bytes, bytes], bytes]]
 SETS: dict[str, tuple[Sample, Union, Callable[[Judge, bytes, bytes], bool]]] = {
     "rbm64": (_bitmap64, lambda: _rbm64, _same_bitmap),
-    "hll_sketch": (_hll_sketch, partial(_united_sketches, "hll_union"), _same),
-    "theta_sketch": (_theta_sketch, partial(_united_sketches, "theta_union"), _same),
+    "hll_sketch": (_hll_sketch, partial(_united_sketches, HllSketch), _same),
+    "theta_sketch": (_theta_sketch, partial(_united_sketches, ThetaSketch), _same),
 }
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_random_unions_are_those_of_java(judge: Judge, name: str) -> None:
     sample, union, is_same = SETS[name]
-    united = union()
+    unite = union()
     seed = random.randrange(1 << 30) if IS_WHOLE else 0
     chance = random.Random(seed)
     pool = [sample(chance, judge) for _ in range(50)]
     equal = 0
     for _ in range(100):
         left, right = chance.choice(pool), chance.choice(pool)
-        ours, java = united(left, right), _union(judge, name, left, right)
+        ours, java = unite(left, right), _union(judge, name, left, right)
         assert is_same(judge, ours, java), f"seed {seed}: {left.hex()} and {right.hex()}"
         equal += ours == java
         pool.append(java)

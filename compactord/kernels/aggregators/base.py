@@ -156,13 +156,25 @@ class FoldedBytes(Scalars):
     """
 
     @abstractmethod
-    def united(self, before: bytes, value: bytes) -> bytes:
-        """The union. Raises `ValueError` for bytes that are no set of this kind."""
+    def united(self, before: Any, value: Any) -> Any:
+        """The union of two sets: bytes of a file, or earlier unions. Raises `ValueError` for bytes
+        that are no set of this kind.
+        """
 
-    def _added(self, before: bytes | None, value: bytes | None) -> bytes | None:
+    def stored(self, union: Any) -> bytes:
+        """The bytes of a union that is not stored yet."""
+        raise NotImplementedError
+
+    def _added(self, before: Any, value: Any) -> Any:
         if before is None or value is None:
             return value if before is None else before
         return self.united(before, value)
+
+    def result(self) -> pa.Array:
+        for slot, value in enumerate(self._state):
+            if value is not None and not isinstance(value, bytes):
+                self._state[slot] = self.stored(value)
+        return super().result()
 
 
 def _slots_and_rows(slots: Int64s, rows: Int64s) -> Sequence[tuple[int, int]]:

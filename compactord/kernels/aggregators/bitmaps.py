@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -83,15 +83,22 @@ class Bitmap64:
 class RoaringBitmap32(FoldedBytes):
     """Java calls `runOptimize` on each union."""
 
-    def united(self, before: bytes, value: bytes) -> bytes:
-        return deletion_vectors.serialised(
-            deletion_vectors.union(deletion_vectors.parsed(before), deletion_vectors.parsed(value))
-        )
+    def united(self, before: Any, value: Any) -> dict[int, Container]:
+        read = deletion_vectors.parsed
+        left, right = (read(v) if isinstance(v, bytes) else v for v in (before, value))
+        return deletion_vectors.union(left, right)
+
+    def stored(self, union: dict[int, Container]) -> bytes:
+        return deletion_vectors.serialised(union)
 
 
 class RoaringBitmap64(FoldedBytes):
-    def united(self, before: bytes, value: bytes) -> bytes:
-        return serialised(union(parsed(before), parsed(value)))
+    def united(self, before: Any, value: Any) -> Bitmap64:
+        left, right = (parsed(v) if isinstance(v, bytes) else v for v in (before, value))
+        return union(left, right)
+
+    def stored(self, union: Bitmap64) -> bytes:
+        return serialised(union)
 
 
 def union(left: Bitmap64, right: Bitmap64) -> Bitmap64:

@@ -47,25 +47,30 @@ class _Sketch(FoldedBytes):
         super().__init__(values, rule)
         self._library = importlib.import_module("datasketches")
 
-    def united(self, before: bytes, value: bytes) -> bytes:
+    def united(self, before: Any, value: Any) -> Any:
         try:
             return self._union(before, value)
         except _UNREADABLE as error:
             raise ValueError(f"not {self.kind} sketch: {error}") from error
 
     @abstractmethod
-    def _union(self, before: bytes, value: bytes) -> bytes:
+    def _union(self, before: Any, value: Any) -> Any:
         """The union. Raises one of `_UNREADABLE`."""
 
 
-def hll_union(library: Any, before: bytes, value: bytes) -> bytes:
+class _Union(bytes):
+    """An HLL sketch that needs no check, as the library has made it."""
+
+
+def _hll_union(library: Any, before: bytes, value: bytes) -> _Union:
     """The union. Raises one of several errors for bytes that are no HLL sketch.
 
     Java keeps an accumulator that estimates (HIP) when a sketch is out of order, although it is no
     longer read. The library resets it, so the flag is hidden from the library.
     """
     before, value = _checked_hll(before), _checked_hll(value)
-    first, second = (library.hll_sketch.deserialize(_in_order(data)) for data in (before, value))
+    read = library.hll_sketch.deserialize
+    first, second = read(_in_order(before)), read(_in_order(value))
     lg_k = second.lg_config_k
     is_reduced = _mode(before) == _REGISTERS and first.lg_config_k > lg_k
     if is_reduced:
@@ -82,7 +87,7 @@ def hll_union(library: Any, before: bytes, value: bytes) -> bytes:
     if is_reduced and _is_out_of_order(before):
         # The hidden flag. Java also drops the accumulator of a sketch that becomes smaller.
         found[_ACCUMULATOR] = bytes(8)
-    return bytes(found)
+    return _Union(found)
 
 
 def _mode(data: bytes) -> int:
@@ -101,6 +106,8 @@ def _in_order(data: bytes) -> bytes:
 
 def _checked_hll(data: bytes) -> bytes:
     """The bytes if the library can process them. Raises `ValueError` or `IndexError` otherwise."""
+    if isinstance(data, _Union):
+        return data
     mode, lg_k = _mode(data), data[_LG_K]
     is_known = data[_VERSION] == 1 and data[_FAMILY] == _HLL_FAMILY and data[_MODE] < 12
     if not is_known or mode > _REGISTERS or data[_PREAMBLE] != (2, 3, 10)[mode]:
@@ -122,7 +129,13 @@ def _check_coupons(data: bytes, start: int, count: int, lg_size: int, most: int)
     stored = count if is_compact else 1 << min(lg_size, 31)
     if count > most or len(data) < start + 4 * stored:
         raise ValueError(f"it has {len(data)} bytes for {count} of at most {most} coupons")
-    if np.count_nonzero(np.frombuffer(data, "<u4", stored, start)) != count:
+    # numpy takes longer for a few.
+    coupons = struct.unpack_from(f"<{stored}I", data, start) if stored < 64 else None
+    if coupons is None:
+        known = int(np.count_nonzero(np.frombuffer(data, "<u4", stored, start)))
+    else:
+        known = stored - coupons.count(0)
+    if known != count:
         raise ValueError(f"it has not {count} coupons")
     if lg_size > 19 or (4 * count > 3 << lg_size and start > 8):
         raise ValueError(f"{count} coupons in a table of 2^{lg_size}")
@@ -161,25 +174,17 @@ def _check_auxiliary(data: bytes, nibbles: Any, start: int) -> None:
         raise ValueError("its table has other registers than it names")
 
 
-def theta_union(library: Any, before: bytes, value: bytes) -> bytes:
-    """The union. Raises one of several errors for bytes that are no theta sketch.
-
-    Java marks a single entry, writes the probability 1.0 of a sketch that does not sample, and
-    gives empty sketches no seed.
+def _theta_union(library: Any, before: Any, value: Any) -> Any:
+    """The union of bytes or sketches, a sketch. Raises one of several errors for bytes that are no
+    theta sketch.
     """
     union = library.theta_union()
-    for data in (before, value):
-        if len(data) >= _THETA_MIN_BYTES:
-            union.update(library.compact_theta_sketch.deserialize(_without_table(data)))
-    result = union.get_result()
-    if result.is_empty():
-        return _EMPTY_THETA
-    found = bytearray(result.serialize())
-    if found[_PREAMBLE] == 1:
-        found[_FLAGS] |= _SINGLE
-    else:
-        found[12:16] = struct.pack("<f", 1.0)
-    return bytes(found)
+    for given in (before, value):
+        if not isinstance(given, bytes):
+            union.update(given)
+        elif len(given) >= _THETA_MIN_BYTES:
+            union.update(library.compact_theta_sketch.deserialize(_without_table(given)))
+    return union.get_result()
 
 
 def _without_table(data: bytes) -> bytes:
@@ -205,8 +210,8 @@ class HllSketch(_Sketch):
 
     kind = "an HLL"
 
-    def _union(self, before: bytes, value: bytes) -> bytes:
-        return hll_union(self._library, before, value)
+    def _union(self, before: Any, value: Any) -> _Union:
+        return _hll_union(self._library, before, value)
 
 
 class ThetaSketch(_Sketch):
@@ -214,5 +219,18 @@ class ThetaSketch(_Sketch):
 
     kind = "a theta"
 
-    def _union(self, before: bytes, value: bytes) -> bytes:
-        return theta_union(self._library, before, value)
+    def _union(self, before: Any, value: Any) -> Any:
+        return _theta_union(self._library, before, value)
+
+    def stored(self, union: Any) -> bytes:
+        """Java marks a single entry, writes the probability 1.0 of a sketch that does not sample,
+        and gives empty sketches no seed.
+        """
+        if union.is_empty():
+            return _EMPTY_THETA
+        found = bytearray(union.serialize())
+        if found[_PREAMBLE] == 1:
+            found[_FLAGS] |= _SINGLE
+        else:
+            found[12:16] = struct.pack("<f", 1.0)
+        return bytes(found)

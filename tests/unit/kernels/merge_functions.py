@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from compactord.kernels.aggregators.base import Values
 from compactord.kernels.columns import concat_column
 from compactord.kernels.functions.base import Needs, OrderedRecords
 from compactord.kernels.merge import merge_runs
+from compactord.paimon.options.merge import ColumnRule
 
 
 def batches_of(run: Sequence[Sequence[Any]], schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
@@ -92,3 +94,11 @@ def _of_the_last(
     last = batch.take(pa.array(np.append(starts[1:], batch.num_rows) - 1))
     position = batch.schema.get_field_index(column)
     return last.set_column(position, batch.schema.field(position), values)
+
+
+def united(kind: Callable[[Values, ColumnRule], Any], before: bytes, value: bytes) -> bytes:
+    """The bytes of a union of two sketches."""
+    column, used = pa.array([before, value], pa.binary()), np.arange(2)
+    made = kind(Values(column, used, 1), ColumnRule(column="v", aggregator=""))
+    found = made.united(before, value)
+    return found if isinstance(found, bytes) else made.stored(found)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from compactord.errors import SubcompactionError
-from compactord.kernels.aggregators.base import Values
 from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
-from compactord.paimon.options.merge import ColumnRule
+from tests.unit.kernels.merge_functions import united
 from tests.unit.kernels.test_merge_engines import merged, rule
 
 library = pytest.importorskip("datasketches", reason="pip install '.[sketches]'")
@@ -33,12 +30,6 @@ def theta(first: int, count: int) -> Any:
     for number in range(first, first + count):
         sketch.update(number)
     return sketch.compact()
-
-
-def united(kind: Callable[[Values, ColumnRule], Any], before: bytes, value: bytes) -> bytes:
-    column, used = pa.array([before, value], pa.binary()), np.arange(2)
-    made = kind(Values(column, used, 1), ColumnRule(column="v", aggregator=""))
-    return bytes(made.united(before, value))
 
 
 @pytest.mark.parametrize("left", COUNTS)
