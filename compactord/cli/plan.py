@@ -103,7 +103,7 @@ def _planned(
         "strategy": request.strategy.value,
         "compactions": [report.compaction_json(table, c) for c in compactions],
         "absent_partitions": absent,
-        "resting": report.resting(table, plans),
+        "resting": report.cooling_down(table, plans),
         "orphans": orphans_json(orphans),
         "notes": notes,
         "warnings": list(table.warnings),

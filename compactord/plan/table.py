@@ -64,7 +64,7 @@ from compactord.plan.triggers import TRIGGERS, Triggers, pick_universal
 from compactord.state.base_files import BucketSummaries
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.index_files import NO_INDEXES
-from compactord.state.rewrites import Rest
+from compactord.state.rewrites import Cooldown
 
 _HOUR_MS = 3_600_000
 # Each file is rewritten on its own.
@@ -104,8 +104,8 @@ class PlanRequest:
     of a table with a primary key whose full compaction is due even under MINOR. `is_late`: rows
     have waited long enough that the compaction that makes them visible is due. `last_full_ms` holds
     full compactions that the caller remembers, on a clock of its own that shows `steady_ms` now.
-    `final` names files made by the running command, of any size. `resting` are partitions that are
-    skipped for now. `is_expired`: a file has expired records by its statistics. `vectors_of` are
+    `final` names files made by the running command, of any size. Partitions `cooling_down` are
+    skipped. `is_expired`: a file has expired records by its statistics. `vectors_of` are
     the deletion vectors of a bucket, by data file. Files with `partial_schemas` may hold a part of
     the states of their keys; rows that files with `unmarked_schemas` replace may be unmarked.
     `triggers` are the triggers of minor picks, in order.
@@ -123,7 +123,7 @@ class PlanRequest:
     is_late: Callable[[BucketId], bool] = never_late
     last_full_ms: Mapping[BucketId, int] = field(default_factory=dict)
     final: Set[str] = frozenset()
-    resting: Mapping[bytes, Rest] = field(default_factory=dict)
+    cooling_down: Mapping[bytes, Cooldown] = field(default_factory=dict)
     is_expired: Callable[[DataFile], bool] = never_expired
     vectors_of: Callable[[BucketId], Mapping[str, VectorRef]] = NO_INDEXES.vectors
     partial_schemas: Set[int] = frozenset()
@@ -136,14 +136,14 @@ class BucketPlan:
     """Decisions on one bucket, which share no file, and remarks for operators.
 
     `compactions` of a table without buckets are `PackedCompactions`: made on access.
-    `rest`: there would be decisions if the bucket's partition were not skipped. `damage` is
+    `cooldown`: there would be decisions if the bucket's partition were not skipped. `damage` is
     why the bucket cannot be planned, and what to do; empty for a sound bucket.
     """
 
     bucket: BucketId
     compactions: Sequence[Compaction]
     notes: tuple[str, ...] = ()
-    rest: Rest | None = None
+    cooldown: Cooldown | None = None
     damage: str = ""
 
 
@@ -182,10 +182,10 @@ def plan_bucket(bucket: PlannedFiles, request: PlanRequest) -> BucketPlan:
         plan = _plan_bucketed(bucket, request, vectors)
     else:
         plan = _plan_unaware(FilesBySize.of(bucket), request, vectors)
-    rest = request.resting.get(bucket.bucket.partition)
-    if rest is None or not plan.compactions:
+    cooldown = request.cooling_down.get(bucket.bucket.partition)
+    if cooldown is None or not plan.compactions:
         return plan
-    return replace(plan, compactions=(), rest=rest)
+    return replace(plan, compactions=(), cooldown=cooldown)
 
 
 def _why_full(bucket: BucketId, request: PlanRequest) -> CompactReason | None:

@@ -41,7 +41,7 @@ from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.jobs import JobRunner, OwnThread, TableJobs, TableSpec
 from compactord.table.jobs import CompactTotals, CycleResult, InFlight, InputsReplaced, Progress
-from compactord.table.planning import PartitionTest, rest_text
+from compactord.table.planning import PartitionTest, cooldown_text
 from compactord.table.request import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
@@ -241,8 +241,8 @@ class OneShot:
         if cycle.planned is not None:
             now_ms = self._clock.now_ms()
             self.totals.resting = {
-                each.partition: rest_text(each.rewrite, now_ms - each.rewrite.time_ms)
-                for each in cycle.planned.resting
+                each.partition: cooldown_text(each.rewrite, now_ms - each.rewrite.time_ms)
+                for each in cycle.planned.cooling_down
             }
         if not self._is_planned and cycle.planned is not None:
             self._is_planned = True

@@ -226,8 +226,8 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
         consecutive_failures=max(scheduled.failures, scheduled.poll_failures),
         last_expire_ms=wall.shown(scheduled.last_expired_ms),
         maintenance=_maintenance(scheduled, wall),
-        resting=planned.resting[:_RESTING_MAX] if planned else (),
-        resting_count=len(planned.resting) if planned else 0,
+        resting=planned.cooling_down[:_RESTING_MAX] if planned else (),
+        resting_count=len(planned.cooling_down) if planned else 0,
     )
 
 

@@ -37,7 +37,7 @@ from compactord.table.status import (
     Backlog,
     BucketDetail,
     BucketView,
-    RestingPartition,
+    CoolingPartition,
     RunState,
     TableInfo,
     TableShape,
@@ -147,7 +147,7 @@ class TableView:
     # By kind; only kinds that had a round.
     maintenance: Mapping[str, MaintenanceView] = field(default_factory=dict)
     # The first partitions skipped because they were rewritten recently, and the number of all.
-    resting: tuple[RestingPartition, ...] = ()
+    resting: tuple[CoolingPartition, ...] = ()
     resting_count: int = 0
 
     @property

@@ -43,7 +43,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
+class Cooldown:
     """A partition is skipped until `until_ms`; its last rewrite was `age_ms` ago."""
 
     rewrite: Rewrite
@@ -95,10 +95,10 @@ class Rewrites:
         newest = None if self.newest is None else _not_after(self.newest, now_ms)
         return Rewrites(newest=newest, since_ms=since_ms, by_partition=by_partition)
 
-    def resting(self, *, quiet_for_ms: int, now_ms: int) -> dict[bytes, Rest]:
+    def cooling_down(self, *, quiet_for_ms: int, now_ms: int) -> dict[bytes, Cooldown]:
         """The partitions whose last rewrite is less than `quiet_for_ms` ago."""
         return {
-            partition: Rest(
+            partition: Cooldown(
                 rewrite=rewrite,
                 age_ms=max(0, now_ms - rewrite.time_ms),
                 until_ms=rewrite.time_ms + quiet_for_ms,

@@ -25,12 +25,12 @@ from compactord.plan.table import BucketPlan, PlannedFiles, PlanRequest, TableKi
 from compactord.state.base_files import BucketSummaries
 from compactord.state.columns import FileTimes
 from compactord.state.files_by_size import FilesBySize
-from compactord.state.rewrites import Rest
+from compactord.state.rewrites import Cooldown
 from compactord.table.planning import StatePlanner, damage_text
 from compactord.table.status import (
     Backlog,
     BucketView,
-    RestingPartition,
+    CoolingPartition,
     TableShape,
     is_near_stop,
     table_shape,
@@ -156,10 +156,10 @@ class TableBacklog:
         # When buckets with files or rows that wait, or in skipped partitions, become due.
         self._recheck_ms: dict[BucketId, int] = {}
         # Buckets that would be due if their partition were not skipped.
-        self._rests: dict[BucketId, Rest] = {}
+        self._cooldowns: dict[BucketId, Cooldown] = {}
         self._damaged: dict[BucketId, DamagedBucket] = {}
         self._found: tuple[dict[BucketId, Any], ...]
-        self._found = (self._pending, self._recheck_ms, self._rests, self._damaged)
+        self._found = (self._pending, self._recheck_ms, self._cooldowns, self._damaged)
         # The kept decisions of due buckets, each with its number of files.
         self._kept: dict[BucketId, tuple[Iterator[Compaction], int]] = {}
         self._kept_files = 0
@@ -211,8 +211,8 @@ class TableBacklog:
             self._times = self._times.updated(state.files, changed, small=compacted_below)
             waited = {b for b, at in self._recheck_ms.items() if at <= context.steady_ms}
             # After a rewrite of any bucket the whole partition is skipped.
-            resting = {b for b in self._pending if b.partition in planner.request.resting}
-            buckets = filter(planner.wants, changed | waited | resting)
+            cooling_down = {b for b in self._pending if b.partition in planner.request.cooling_down}
+            buckets = filter(planner.wants, changed | waited | cooling_down)
         for bucket in buckets:
             self._plan_anew(planner, bucket, busy.get(bucket, frozenset()))
         self._planner = planner
@@ -249,17 +249,19 @@ class TableBacklog:
             self._kept[bucket] = iter(self._planner.decided(bucket, busy)[1].compactions), 0
         return next(self._kept[bucket][0], None)
 
-    def resting(self) -> tuple[RestingPartition, ...]:
+    def cooling_down(self) -> tuple[CoolingPartition, ...]:
         """The partitions that would be due if they were not skipped, the next ones first."""
         assert self._planner is not None, "updated before"
         partition_text = self._planner.partition_text
-        by_end = sorted(self._rests.items(), key=lambda item: item[1].until_ms)
-        found = {bucket.partition: rest for bucket, rest in by_end}
+        by_end = sorted(self._cooldowns.items(), key=lambda item: item[1].until_ms)
+        found = {bucket.partition: cooldown for bucket, cooldown in by_end}
         return tuple(
-            RestingPartition(
-                partition=partition_text(partition), rewrite=rest.rewrite, until_ms=rest.until_ms
+            CoolingPartition(
+                partition=partition_text(partition),
+                rewrite=cooldown.rewrite,
+                until_ms=cooldown.until_ms,
             )
-            for partition, rest in found.items()
+            for partition, cooldown in found.items()
         )
 
     def damaged(self) -> tuple[DamagedBucket, ...]:
@@ -325,9 +327,9 @@ class TableBacklog:
         context = planner.context
         found, plan = planner.decided(bucket, busy)
         late_ms = planner.late_from_ms(bucket)
-        if plan.rest is not None:
-            self._rests[bucket] = plan.rest
-            left_ms = plan.rest.until_ms - context.now_ms
+        if plan.cooldown is not None:
+            self._cooldowns[bucket] = plan.cooldown
+            left_ms = plan.cooldown.until_ms - context.now_ms
             self._recheck_ms[bucket] = context.steady_ms + left_ms
         elif plan.compactions:
             pending = self._pending[bucket] = self._due(planner, found, plan)

@@ -25,7 +25,7 @@ from compactord.plan.triggers import INTERVAL, RUN_TRIGGER, amplification_text
 from compactord.state.rewrites import Rewrite
 from compactord.table import report
 from compactord.table.opening import OpenTable, TableRegistries, describe_table
-from compactord.table.planning import LEFT_AS_IT_IS, StatePlanner, damage_text, rest_text
+from compactord.table.planning import LEFT_AS_IT_IS, StatePlanner, cooldown_text, damage_text
 from compactord.table.request import CompactRequest
 from compactord.table.status import (
     BUCKETS_MAX,
@@ -47,9 +47,9 @@ def explain(planner: StatePlanner, found: BucketFiles, plan: BucketPlan) -> Buck
         more = len(plan.compactions) - 1
         what = report.action_text(first) + (f", and {more} more" if more else "")
         why = _why_picked(found, first, request)
-    elif plan.rest is not None:
-        why = rest_text(plan.rest.rewrite, plan.rest.age_ms)
-        later = f"at {iso_text(plan.rest.until_ms)} (quiet_for)"
+    elif plan.cooldown is not None:
+        why = cooldown_text(plan.cooldown.rewrite, plan.cooldown.age_ms)
+        later = f"at {iso_text(plan.cooldown.until_ms)} (quiet_for)"
     elif request.kind is TableKind.PRIMARY_KEY:
         why, later = _idle_runs(found, request, now_ms)
     else:
@@ -239,8 +239,8 @@ def _planned(last_plan: StatePlanner, bucket: BucketId) -> BucketDetail:
     else:
         runs = tuple(SortedRun(level=file.level, files=(file,)) for file in reversed(found.files))
     plan = plan_bucket(found, last_plan.request)
-    if plan.rest is not None:
-        planned = f"skipped, {report.rewrite_text(plan.rest.rewrite)}"
+    if plan.cooldown is not None:
+        planned = f"skipped, {report.rewrite_text(plan.cooldown.rewrite)}"
     else:
         texts = (report.compaction_text(table, compaction) for compaction in plan.compactions[:3])
         planned = "; ".join(texts)

@@ -27,7 +27,7 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.table.backlog import DamagedBucket, PendingCompaction
 from compactord.table.opening import OpenTable
-from compactord.table.status import Backlog, BucketView, RestingPartition, TableInfo, TableShape
+from compactord.table.status import Backlog, BucketView, CoolingPartition, TableInfo, TableShape
 from compactord.verify.holds import Hold
 
 
@@ -60,7 +60,7 @@ class Planned:
     entries_read: int
     entries_skipped: int
     seconds: float
-    resting: tuple[RestingPartition, ...] = ()
+    cooling_down: tuple[CoolingPartition, ...] = ()
     # Buckets that cannot be planned; all other buckets are.
     damaged: tuple[DamagedBucket, ...] = ()
 

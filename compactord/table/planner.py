@@ -295,7 +295,7 @@ class TablePlanner:
             entries_read=drift.entries,
             entries_skipped=drift.skipped_entries,
             seconds=self._clock.monotonic_s() - start_s,
-            resting=backlog.resting(),
+            cooling_down=backlog.cooling_down(),
         )
 
     def _emptied(self, state: TableState, changed: Set[BucketId] | None) -> frozenset[BucketId]:

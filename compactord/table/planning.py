@@ -86,7 +86,9 @@ class StatePlanner:
             is_late=self._is_late,
             last_full_ms=context.last_full_ms,
             final=context.final,
-            resting=rewrites.resting(quiet_for_ms=request.quiet_for_ms, now_ms=context.now_ms),
+            cooling_down=rewrites.cooling_down(
+                quiet_for_ms=request.quiet_for_ms, now_ms=context.now_ms
+            ),
             vectors_of=state.indexes.vectors,
             partial_schemas=table.partial_schemas,
             unmarked_schemas=table.unmarked_schemas,
@@ -371,6 +373,6 @@ def with_waiting_rows(table: OpenTable, state: TableState, clock: Clock) -> Tabl
     return replace(state, waiting=waiting)
 
 
-def rest_text(rewrite: Rewrite, age_ms: int) -> str:
+def cooldown_text(rewrite: Rewrite, age_ms: int) -> str:
     """Why a partition is skipped, for operators: it was rewritten recently."""
     return f"skipped: rewritten {age_text(age_ms)} ago by {rewrite.commit_user}"

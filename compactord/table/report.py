@@ -20,7 +20,7 @@ from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
 from compactord.table.jobs import CompactTotals
 from compactord.table.opening import OpenTable
-from compactord.table.planning import damage_text, rest_text
+from compactord.table.planning import cooldown_text, damage_text
 from compactord.table.status import BucketShape, bucket_shape, run_state
 from compactord.text import count_text, size_text
 
@@ -173,20 +173,20 @@ def rewrite_text(rewrite: Rewrite) -> str:
     return f"rewritten by {rewrite.commit_user} {where}, {iso_text(rewrite.time_ms)}"
 
 
-def resting(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
+def cooling_down(table: OpenTable, plans: Iterable[BucketPlan]) -> dict[str, str]:
     """The skipped partitions, with reasons."""
     return {
-        table.partition_text(plan.bucket.partition): rest_text(plan.rest.rewrite, plan.rest.age_ms)
+        table.partition_text(plan.bucket.partition): cooldown_text(found.rewrite, found.age_ms)
         for plan in plans
-        if plan.rest is not None
+        if (found := plan.cooldown) is not None
     }
 
 
 def plan_notes(table: OpenTable, plan: BucketPlan) -> Iterator[str]:
     place = place_text(table, plan.bucket.partition, plan.bucket.bucket)
     notes = list(plan.notes)
-    if plan.rest is not None:
-        notes.append(rest_text(plan.rest.rewrite, plan.rest.age_ms))
+    if plan.cooldown is not None:
+        notes.append(cooldown_text(plan.cooldown.rewrite, plan.cooldown.age_ms))
     if plan.damage:
         notes.append(f"cannot be planned: {plan.damage}")
     for note in notes:

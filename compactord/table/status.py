@@ -67,7 +67,7 @@ def run_state(runs: int, compaction_trigger: int, stop_trigger: int) -> RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestingPartition:
+class CoolingPartition:
     """A partition with something to do that is skipped until `until_ms`, after a rewrite."""
 
     partition: str

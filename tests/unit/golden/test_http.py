@@ -25,7 +25,7 @@ from compactord.service.view import (
     TableView,
 )
 from compactord.state.rewrites import Rewrite
-from compactord.table.status import Backlog, RestingPartition
+from compactord.table.status import Backlog, CoolingPartition
 from tests.unit.golden.recorded import PLACES, check, check_names, stable
 from tests.unit.service.http_client import get, serving
 from tests.views import (
@@ -81,7 +81,7 @@ def _waiting() -> TableView:
         snapshot_id=810, commit_user="etl", operation="MERGE", time_ms=NOW_MS - MINUTE
     )
     until_ms = NOW_MS + 9 * MINUTE
-    resting = RestingPartition(partition="dt=2026-11-18", rewrite=rewrite, until_ms=until_ms)
+    resting = CoolingPartition(partition="dt=2026-11-18", rewrite=rewrite, until_ms=until_ms)
     return replace(
         calm,
         info=replace(calm.info, readers_wait=True, merge_engine="partial-update"),

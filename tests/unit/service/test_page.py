@@ -22,7 +22,7 @@ from compactord.service.page.overview import TABLES_SHOWN
 from compactord.service.page.pages import STYLE, environment, render
 from compactord.service.view import MaintenanceView, TableDetail, TableStatus
 from compactord.state.rewrites import Rewrite
-from compactord.table.status import Backlog, RestingPartition, RunState, TableInfo, run_state
+from compactord.table.status import Backlog, CoolingPartition, RunState, TableInfo, run_state
 from compactord.text import age_text
 from tests.views import (
     GIB,
@@ -521,7 +521,7 @@ def test_the_page_of_a_table_has_facts_warnings_counters_and_its_own_work() -> N
 
 def test_the_page_of_a_table_names_who_rewrites_it_and_which_partitions_are_skipped() -> None:
     rewrite = Rewrite(snapshot_id=9, commit_user=HOSTILE, operation="MERGE", time_ms=NOW_MS - HOUR)
-    day = RestingPartition(partition="dt=a", rewrite=rewrite, until_ms=NOW_MS + HOUR)
+    day = CoolingPartition(partition="dt=a", rewrite=rewrite, until_ms=NOW_MS + HOUR)
     view = append_view()
     calm = FixedStatus(service_view(view), TableDetail(view=view, buckets=(), bucket_count=0))
     info = replace(view.info, rewrite=rewrite)

@@ -219,10 +219,10 @@ def test_a_partition_rests_until_its_time_is_over() -> None:
     table.rewrite(0, ago=9)
     table.rewrite(1, ago=3)
     known = rewrites_of(table.state(since=30))
-    rests = known.resting(quiet_for_ms=10 * MINUTE, now_ms=NOW_MS)
-    assert {p: (rest.age_ms, rest.until_ms) for p, rest in rests.items()} == {
+    cooldowns = known.cooling_down(quiet_for_ms=10 * MINUTE, now_ms=NOW_MS)
+    assert {p: (each.age_ms, each.until_ms) for p, each in cooldowns.items()} == {
         day(0): (9 * MINUTE, NOW_MS + MINUTE),
         day(1): (3 * MINUTE, NOW_MS + 7 * MINUTE),
     }
-    assert set(known.resting(quiet_for_ms=9 * MINUTE, now_ms=NOW_MS)) == {day(1)}
-    assert known.resting(quiet_for_ms=0, now_ms=NOW_MS) == {}
+    assert set(known.cooling_down(quiet_for_ms=9 * MINUTE, now_ms=NOW_MS)) == {day(1)}
+    assert known.cooling_down(quiet_for_ms=0, now_ms=NOW_MS) == {}

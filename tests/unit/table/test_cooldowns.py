@@ -42,9 +42,9 @@ def pending(plan: Planned) -> list[str]:
     return sorted({each.partition for each in plan.offered})
 
 
-def resting(plan: Planned) -> dict[str, int]:
-    """Partition → minutes until its rest ends."""
-    return {each.partition: (each.until_ms - NOW_MS) // MINUTE for each in plan.resting}
+def cooling_down(plan: Planned) -> dict[str, int]:
+    """Partition → minutes until its cooldown ends."""
+    return {each.partition: (each.until_ms - NOW_MS) // MINUTE for each in plan.cooling_down}
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["seen to come", "there at the start"])
@@ -57,7 +57,7 @@ def test_a_rewritten_partition_rests_and_is_due_when_its_time_has_come(*, is_kno
     table.rewrite(1, ago=3)
     table.append(ago=2)
     plan = planned(compactor)
-    assert (pending(plan), resting(plan)) == (["day=2"], {"day=0": 3, "day=1": 7})
+    assert (pending(plan), cooling_down(plan)) == (["day=2"], {"day=0": 3, "day=1": 7})
     assert plan.backlog.tasks == 1
     assert compactor.dispatch(BucketId(day(0), 0), compaction_id=1, free_slots=1) is None
     planned(compactor)
@@ -75,21 +75,21 @@ def test_nothing_rests_unless_it_was_asked_for() -> None:
     table.rewrite(0, ago=1)
     compactor = compactor_at(table, clock, quiet_for_ms=0)
     plan = planned(compactor)
-    assert (pending(plan), resting(plan)) == (["day=0", "day=1", "day=2"], {})
+    assert (pending(plan), cooling_down(plan)) == (["day=0", "day=1", "day=2"], {})
     for minutes, expected in ((10, {"day=0": 9}), (20, {"day=0": 19}), (0, {})):
         request = CompactRequest(quiet_for_ms=minutes * MINUTE)
         compactor.reconfigure(request)
-        assert resting(planned(compactor)) == expected
+        assert cooling_down(planned(compactor)) == expected
 
 
-def test_all_buckets_of_a_partition_rest_when_one_was_rewritten() -> None:
+def test_all_buckets_of_a_partition_cool_down_when_one_was_rewritten() -> None:
     """An APPEND snapshot that deletes files: the table is not read anew, and only one changed."""
     table, clock = TableByDay(buckets=2), VirtualClock(NOW_MS)
     compactor = compactor_at(table, clock)
     assert planned(compactor).backlog.tasks == 6
     table.rewrite(0, ago=1, kind=CommitKind.APPEND)
     plan = planned(compactor)
-    assert (pending(plan), resting(plan)) == (["day=1", "day=2"], {"day=0": 9})
+    assert (pending(plan), cooling_down(plan)) == (["day=1", "day=2"], {"day=0": 9})
     assert plan.backlog.tasks == 4
 
 
@@ -97,16 +97,16 @@ def test_what_is_rewritten_again_rests_from_then_on() -> None:
     table, clock = TableByDay(), VirtualClock(NOW_MS)
     compactor = compactor_at(table, clock)
     table.rewrite(0, ago=7)
-    assert resting(planned(compactor)) == {"day=0": 3}
+    assert cooling_down(planned(compactor)) == {"day=0": 3}
     table.rewrite(0, ago=1, kind=CommitKind.APPEND)
-    assert resting(planned(compactor)) == {"day=0": 9}
+    assert cooling_down(planned(compactor)) == {"day=0": 9}
     clock.sleep(8 * 60)
     assert compactor.cycle((), ALL).planned is None
     clock.sleep(60)
     assert "day=0" in pending(planned(compactor))
 
 
-def test_a_partition_with_nothing_to_do_is_not_said_to_rest() -> None:
+def test_a_partition_with_nothing_to_do_does_not_cool_down() -> None:
     table = TableByDay()
     table.rewrite(0, ago=1)
     overrides = {"compaction.min.file-num": "9"}
@@ -117,7 +117,7 @@ def test_a_partition_with_nothing_to_do_is_not_said_to_rest() -> None:
         overrides=overrides,
         quiet_for_ms=QUIET_MS,
     )
-    assert resting(planned(compactor)) == {}
+    assert cooling_down(planned(compactor)) == {}
 
 
 def test_a_table_with_a_primary_key_has_no_rewriters() -> None:
@@ -130,7 +130,7 @@ def test_a_table_with_a_primary_key_has_no_rewriters() -> None:
     for _ in range(2):
         plan = planned(compactor)
         assert len(plan.offered) == 1
-        assert (plan.info.rewrite, plan.resting) == (None, ())
+        assert (plan.info.rewrite, plan.cooling_down) == (None, ())
         table.overwrite(0)
         table.append(1, commits=6)
 
