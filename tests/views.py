@@ -23,7 +23,7 @@ from compactord.service.view import (
     ConfigView,
     EngineView,
     LoopView,
-    QuarantinedBucket,
+    QuarantineView,
     ServiceView,
     Setting,
     TableDetail,
@@ -401,7 +401,7 @@ def busy_night() -> FixedStatus:
         backlog=Backlog(tasks=4, files=61, size_bytes=5_300 * MIB, oldest_ms=NOW_MS - 41 * MINUTE),
         running_tasks=2,
         quarantined=(
-            QuarantinedBucket(
+            QuarantineView(
                 partition="dt=2026-11-17",
                 bucket=5,
                 failures=3,

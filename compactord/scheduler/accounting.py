@@ -40,7 +40,7 @@ from compactord.scheduler.halts import (
     Failure,
     FruitlessAttempts,
     HaltEnd,
-    Quarantined,
+    QuarantinedBucket,
     advice,
     failure_reason,
     halt_for,
@@ -75,7 +75,7 @@ def quarantine(record: CompactionRecord, failure: Failure, retry: Retry, now_ms:
     scheduled, pending = record.table, record.pending
     known = scheduled.quarantined.get(pending.bucket)
     failures = known.failures + 1 if known and not known.is_damaged else 1
-    quarantined = Quarantined(
+    quarantined = QuarantinedBucket(
         failures=failures,
         message=failure.message,
         error=failure.error,
@@ -89,7 +89,7 @@ def quarantine(record: CompactionRecord, failure: Failure, retry: Retry, now_ms:
 
 
 def _put(
-    scheduled: ScheduledTable, bucket: BucketId, quarantined: Quarantined, now_ms: int
+    scheduled: ScheduledTable, bucket: BucketId, quarantined: QuarantinedBucket, now_ms: int
 ) -> None:
     scheduled.quarantined[bucket] = quarantined
     scheduled.tell(
@@ -127,7 +127,7 @@ def quarantine_damaged(scheduled: ScheduledTable, planned: Planned, now_ms: int)
         is_partly = each.error == UnreadableColumn.__name__
         if known is not None and not known.is_damaged and is_partly:
             continue
-        quarantined = Quarantined(
+        quarantined = QuarantinedBucket(
             failures=1,
             message=each.message,
             error=each.error,

@@ -20,7 +20,7 @@ from compactord.scheduler.compaction import (
     Outcome,
     TableCounters,
 )
-from compactord.scheduler.halts import Quarantined
+from compactord.scheduler.halts import QuarantinedBucket
 from compactord.scheduler.priority import Submitted
 from compactord.table.jobs import Planned
 
@@ -107,7 +107,7 @@ class WriterCommitLost(TableEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketQuarantined(TableEvent):
     bucket: BucketId
-    quarantined: Quarantined
+    quarantined: QuarantinedBucket
     now_ms: int
 
 

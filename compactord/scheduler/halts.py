@@ -47,7 +47,7 @@ class Failure:
 
 
 @dataclass(slots=True, kw_only=True)
-class Quarantined:
+class QuarantinedBucket:
     """A bucket quarantined until `until_ms`, or if that is 0 until its damaged files change.
 
     Its first failure in a row was at `since_ms`. `error` is the class of the error, empty if
@@ -91,7 +91,7 @@ _OF_BUCKETS = (
 )
 
 
-def halt_of_buckets(quarantined: Mapping[BucketId, Quarantined]) -> Halt | None:
+def halt_of_buckets(quarantined: Mapping[BucketId, QuarantinedBucket]) -> Halt | None:
     """The gravest halt of single buckets, or None if none is shown as halted."""
     for reason in _OF_BUCKETS:
         lacking = [(bucket, each) for bucket, each in quarantined.items() if each.halt is reason]
@@ -100,7 +100,7 @@ def halt_of_buckets(quarantined: Mapping[BucketId, Quarantined]) -> Halt | None:
     return None
 
 
-def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, Quarantined]]) -> Halt:
+def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, QuarantinedBucket]]) -> Halt:
     bucket, first = lacking[0]
     place = bucket_text(first.partition, bucket.bucket)
     others = f" (and {len(lacking) - 1:,} more)" if len(lacking) > 1 else ""

@@ -26,7 +26,7 @@ from compactord.scheduler.events import Event, Observer, TableHalted, TableResum
 from compactord.scheduler.halts import (
     FruitlessAttempts,
     HaltEnd,
-    Quarantined,
+    QuarantinedBucket,
     halt_of_buckets,
     halt_of_hold,
 )
@@ -81,7 +81,7 @@ class ScheduledTable:
     # Subcompactions at the engine, abandoned ones included.
     at_engine: dict[Key, Submitted] = field(default_factory=dict)
     virtual_time: float = 0.0
-    quarantined: dict[BucketId, Quarantined] = field(default_factory=dict)
+    quarantined: dict[BucketId, QuarantinedBucket] = field(default_factory=dict)
     drops: dict[BucketId, FruitlessAttempts] = field(default_factory=dict)
     # The last dispatched compaction.
     last_compaction_id: int = 0

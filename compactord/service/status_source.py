@@ -24,7 +24,7 @@ from compactord.service.view import (
     EngineView,
     LoopView,
     MaintenanceView,
-    QuarantinedBucket,
+    QuarantineView,
     ServiceView,
     TableStatus,
     TableView,
@@ -197,7 +197,7 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
         backlog=_backlog(scheduled, wall),
         counters=scheduled.counters.copy(),
         quarantined=tuple(
-            QuarantinedBucket(
+            QuarantineView(
                 partition=quarantined.partition,
                 bucket=bucket.bucket,
                 failures=quarantined.failures,

@@ -81,7 +81,7 @@ def status_and_why(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantinedBucket:
+class QuarantineView:
     """A bucket quarantined after failures, retried at `until_ms`.
 
     `until_ms` is 0 if its files are damaged; then it is retried when they change.
@@ -128,7 +128,7 @@ class TableView:
     shape: TableShape = field(default_factory=TableShape)
     backlog: Backlog = field(default_factory=Backlog)
     counters: TableCounters = field(default_factory=TableCounters)
-    quarantined: tuple[QuarantinedBucket, ...] = ()
+    quarantined: tuple[QuarantineView, ...] = ()
     quarantined_count: int = 0
     running_tasks: int = 0
     discovery_interval_ms: int = 0

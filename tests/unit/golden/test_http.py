@@ -19,7 +19,7 @@ from compactord.service.page.pages import render
 from compactord.service.site import Site
 from compactord.service.view import (
     MaintenanceView,
-    QuarantinedBucket,
+    QuarantineView,
     ServiceView,
     TableDetail,
     TableView,
@@ -48,7 +48,7 @@ from tests.views import (
 def _orders() -> TableView:
     """Of the busy night, with a damaged bucket and rounds of maintenance."""
     orders = busy_night().shown.tables[0]
-    damaged = QuarantinedBucket(
+    damaged = QuarantineView(
         partition="dt=2026-11-16",
         bucket=1,
         failures=1,

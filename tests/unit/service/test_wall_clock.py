@@ -20,7 +20,7 @@ from compactord.model import CompactReason, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import CompactionRecord, Halt
 from compactord.scheduler.events import Observer
-from compactord.scheduler.halts import Quarantined
+from compactord.scheduler.halts import QuarantinedBucket
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import ROUNDS_MAX, Maintenance
 from compactord.scheduler.slots import Jobs
@@ -150,7 +150,7 @@ def _story(running: Running, settings: Mapping[int, int]) -> Iterator[None]:
 def _times(found: object) -> object:
     """Every time that is kept of a table, whatever its name; dues tell those of files."""
     if isinstance(
-        found, ScheduledTable | CompactionRecord | Quarantined | Halt | MaintenanceRecord
+        found, ScheduledTable | CompactionRecord | QuarantinedBucket | Halt | MaintenanceRecord
     ):
         return {
             field.name: _times(getattr(found, field.name))
@@ -161,7 +161,9 @@ def _times(found: object) -> object:
         return {
             key: _times(value)
             for key, value in found.items()
-            if isinstance(value, int | CompactionRecord | Quarantined | Halt | MaintenanceRecord)
+            if isinstance(
+                value, int | CompactionRecord | QuarantinedBucket | Halt | MaintenanceRecord
+            )
         }
     return found
 
