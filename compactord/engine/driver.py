@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compactord.engine.inspection import package_zip
 from compactord.engine.jvm import (
     LEAST,
     ClassArchive,
@@ -26,7 +27,6 @@ from compactord.engine.jvm import (
     submit_arguments,
 )
 from compactord.engine.masters import Messages, is_embedded, new_scratch
-from compactord.engine.shipping import package_zip
 from compactord.errors import EngineUnavailable, UsageError
 
 _STOP_SECONDS_MAX = 10.0

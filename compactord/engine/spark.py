@@ -27,10 +27,14 @@ from urllib.parse import urlsplit
 from compactord.clock import Clock, SystemClock
 from compactord.engine.base import Carrier, Job, JobFailed, PooledEngine
 from compactord.engine.driver import Driver, gateway_errors
-from compactord.engine.inspection import inspect_batches, inspect_workers
+from compactord.engine.inspection import (
+    check_workers,
+    inspect_batches,
+    inspect_workers,
+    package_zip,
+)
 from compactord.engine.leases import LeaseOffice, take
 from compactord.engine.masters import Messages, new_scratch
-from compactord.engine.shipping import check_workers, package_zip
 from compactord.engine.worker import Assignment, run_batches, run_payloads
 from compactord.errors import EngineUnavailable
 from compactord.model import FailureKind

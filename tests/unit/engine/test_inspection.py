@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import compactord
-from compactord.engine.inspection import WorkerFacts
-from compactord.engine.shipping import check_workers, package_zip
+from compactord.engine.inspection import WorkerFacts, check_workers, package_zip
 from compactord.errors import EngineUnavailable
 
 
