@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 
 from compactord import __version__, ids
 from compactord.catalog.access import TableAccess
-from compactord.catalog.base import Catalog
-from compactord.catalog.check import Check, Verdict, failed_check
+from compactord.catalog.base import Catalog, Check, Verdict, failed_check
 from compactord.catalog.publishing import probe
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
 from compactord.cli.registries import registries_of

@@ -16,12 +16,13 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.base import (
     Catalog,
     CatalogPlace,
+    Check,
     TableList,
+    lock_check,
     nearest_names,
     parse_name,
     table_at,
 )
-from compactord.catalog.check import Check, lock_check
 from compactord.catalog.hive.client import HiveClient, MetastoreFault
 from compactord.catalog.hive.lock import HiveLock
 from compactord.catalog.hive.options import HiveOptions, hive_options

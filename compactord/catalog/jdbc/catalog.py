@@ -15,14 +15,15 @@ from compactord.catalog.base import (
     DATABASE_SUFFIX,
     Catalog,
     CatalogPlace,
+    Check,
     Registered,
     TableList,
+    lock_check,
     nearest_names,
     parse_name,
     require_schema,
     table_at,
 )
-from compactord.catalog.check import Check, lock_check
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.jdbc.database import (
     Database,

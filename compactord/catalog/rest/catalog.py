@@ -14,8 +14,15 @@ from urllib.parse import urlsplit
 import tzlocal
 
 from compactord.catalog.access import TableAccess
-from compactord.catalog.base import Catalog, CatalogPlace, TableList, nearest_names, parse_name
-from compactord.catalog.check import Check, Verdict
+from compactord.catalog.base import (
+    Catalog,
+    CatalogPlace,
+    Check,
+    TableList,
+    Verdict,
+    nearest_names,
+    parse_name,
+)
 from compactord.catalog.rest.access import (
     InternalTable,
     RestTable,

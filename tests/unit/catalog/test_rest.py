@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compactord.catalog.base import Catalog
-from compactord.catalog.check import Verdict
+from compactord.catalog.base import Catalog, Verdict
 from compactord.catalog.open import open_catalog
 from compactord.catalog.rest.access import InternalTable
 from compactord.catalog.rest.catalog import RestCatalog

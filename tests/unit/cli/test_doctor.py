@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compactord.catalog.check import Check, Verdict
+from compactord.catalog.base import Check, Verdict
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.publishing import probe
 from compactord.cli import doctor

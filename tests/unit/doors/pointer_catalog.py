@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from compactord.catalog.access import TableAccess
-from compactord.catalog.base import Catalog, CatalogPlace, TableList
-from compactord.catalog.check import Check, Verdict
+from compactord.catalog.base import Catalog, CatalogPlace, Check, TableList, Verdict
 from compactord.catalog.kinds import CatalogKind
 from compactord.catalog.publishing import Publishing
 from compactord.commit.publish import Delta, SnapshotPublisher
