@@ -42,7 +42,7 @@ from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.jobs import CompactTotals, InFlight, Progress
 from compactord.table.opening import OpenTable, TableRegistries, describe_table
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from compactord_demo.writer import WriteOnlyWriter, create_table
 from tests.inline_engine import InlineEngine

@@ -49,7 +49,7 @@ from compactord.service.one_shot import OneShot
 from compactord.table import report
 from compactord.table.jobs import CompactTotals, InFlight
 from compactord.table.opening import OpenTable
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.text import count_text, size_text
 
 _log = structlog.get_logger()

@@ -27,7 +27,7 @@ from compactord.paimon.schema import TableRef
 from compactord.scheduler.halts import advice
 from compactord.state.table_state import TableState
 from compactord.table.opening import OpenTable
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import ChosenPartitions, TableSession
 from compactord.verify.holds import Hold, TableHolds, text_of
 

@@ -33,6 +33,7 @@ from compactord.table.opening import (
     refuse_live_state,
 )
 from compactord.table.planning import (
+    CompactRequest,
     PartitionTest,
     PlanContext,
     StatePlanner,
@@ -40,7 +41,6 @@ from compactord.table.planning import (
     remember_rewrites,
     with_waiting_rows,
 )
-from compactord.table.request import CompactRequest
 
 
 def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:

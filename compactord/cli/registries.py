@@ -1,4 +1,4 @@
-"""All that can be added to the product, as one value that `main` hands to every command."""
+"""The registries that commands use, as one value. A module of its own: all commands import it."""
 
 from __future__ import annotations
 

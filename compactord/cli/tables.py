@@ -50,9 +50,8 @@ from compactord.state.table_state import TableState
 from compactord.table import report
 from compactord.table.explain import explain, explain_damage
 from compactord.table.opening import OpenTable, describe_table, live_reasons
-from compactord.table.planning import PartitionTest, StatePlanner, with_waiting_rows
+from compactord.table.planning import CompactRequest, PartitionTest, StatePlanner, with_waiting_rows
 from compactord.table.report import bucket_text, columns_text
-from compactord.table.request import CompactRequest
 from compactord.table.status import BucketDetail, TableShape, run_state
 from compactord.text import count_text, size_text
 from compactord.top.status import NoAnswer

@@ -1,4 +1,4 @@
-"""`compactord top`: what its arguments mean."""
+"""Arguments of `compactord top`. A module of its own, as `top` does not know the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of maintenance that the service and the commands run."""
+"""The registry of the kinds of maintenance. A module of its own: it imports what it lists."""
 
 from __future__ import annotations
 

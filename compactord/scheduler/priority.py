@@ -25,7 +25,7 @@ from compactord.config.policy import TablePolicy
 from compactord.model import SMALL_BYTES, Subcompaction
 from compactord.scheduler.compaction import CompactionRecord, PriorityClass
 from compactord.table.backlog import PendingCompaction
-from compactord.table.request import LAG_SERVED_FIRST
+from compactord.table.planning import LAG_SERVED_FIRST
 
 # Work that waits longer than this multiple of its table's limit is in the most urgent class.
 _OVERDUE = 2

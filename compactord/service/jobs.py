@@ -34,7 +34,7 @@ from compactord.storage.requests import StorageRequest, reporting
 from compactord.table.compactor import TableCompactor
 from compactord.table.explain import described_info
 from compactord.table.jobs import CycleResult, Phase
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
 T = TypeVar("T")

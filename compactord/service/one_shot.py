@@ -41,8 +41,7 @@ from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.jobs import JobRunner, OwnThread, TableJobs, TableSpec
 from compactord.table.jobs import CompactTotals, CycleResult, InFlight, InputsReplaced, Progress
-from compactord.table.planning import PartitionTest, cooldown_text
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PartitionTest, cooldown_text
 from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()

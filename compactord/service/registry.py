@@ -34,7 +34,7 @@ from compactord.scheduler.scheduler import Scheduler
 from compactord.service.jobs import TableSpec
 from compactord.service.settings import Timetable
 from compactord.service.view import CatalogView, TableView, excluded_view
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 
 _log = structlog.get_logger()
 # A listing that takes longer is reported every time this much passes; it continues.

@@ -51,8 +51,7 @@ from compactord.table.jobs import (
 from compactord.table.lost_commits import DROPPED, at_input, lost_input
 from compactord.table.opening import OpenTable
 from compactord.table.planner import OwnWork, TablePlanner
-from compactord.table.planning import PartitionTest, StatePlanner
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PartitionTest, StatePlanner
 from compactord.table.session import ChosenPartitions, TableSession
 from compactord.table.status import rate_limited
 from compactord.table.subcompactions import WorkerSpec, subcompactions

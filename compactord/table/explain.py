@@ -25,8 +25,13 @@ from compactord.plan.triggers import INTERVAL, RUN_TRIGGER, amplification_text
 from compactord.state.rewrites import Rewrite
 from compactord.table import report
 from compactord.table.opening import OpenTable, TableRegistries, describe_table
-from compactord.table.planning import LEFT_AS_IT_IS, StatePlanner, cooldown_text, damage_text
-from compactord.table.request import CompactRequest
+from compactord.table.planning import (
+    LEFT_AS_IT_IS,
+    CompactRequest,
+    StatePlanner,
+    cooldown_text,
+    damage_text,
+)
 from compactord.table.status import (
     BUCKETS_MAX,
     BucketDetail,

@@ -32,8 +32,7 @@ from compactord.state.table_state import TableState
 from compactord.storage.calls import prefetch
 from compactord.table.lost_commits import LookBack, LostCommits, files_read
 from compactord.table.opening import OWN, OpenTable, TableRegistries, open_table, refuse_live_state
-from compactord.table.planning import remember_rewrites, with_waiting_rows
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, remember_rewrites, with_waiting_rows
 
 _log = structlog.get_logger()
 # How often an idle table reads the known schema instead of looking for the next one.

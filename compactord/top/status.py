@@ -37,8 +37,7 @@ from compactord.table.opening import (
     describe_table,
     refuse_live_state,
 )
-from compactord.table.planning import PlanContext, StatePlanner, with_waiting_rows
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, with_waiting_rows
 from compactord.text import age_text
 
 

@@ -30,8 +30,7 @@ from compactord.state.table_state import TableState, load_state, refresh_state
 from compactord.storage.local import LocalStorage
 from compactord.table.backlog import TableBacklog
 from compactord.table.opening import OpenTable, open_table
-from compactord.table.planning import PlanContext, StatePlanner, plan_state
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, plan_state
 from compactord_demo.writer import create_table
 from tests.bench.bench_scan import TEXT, Writer, entry
 

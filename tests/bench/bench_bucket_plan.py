@@ -32,7 +32,7 @@ from compactord.paimon.schema import TableRef
 from compactord.storage.local import LocalStorage
 from compactord.table.backlog import DispatchFilter
 from compactord.table.planner import OwnWork, TablePlanner
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from tests.bench.bench_scan import CODEC, Writer, create_table_of_days, entry
 

@@ -32,7 +32,7 @@ from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.service.logs import configure_logs
 from compactord.storage.local import LocalStorage
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from tests.bench.bench_scan import (
     FILES_PER_BUCKET,

@@ -27,7 +27,7 @@ from compactord.service.jobs import JOBS_MAX
 from compactord.storage.base import Storage
 from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests import builders
 from tests.storages import MemoryStorage

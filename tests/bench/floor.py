@@ -27,8 +27,7 @@ from compactord.rewrite.subcompaction import rewrite
 from compactord.state.table_state import load_state
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
-from compactord.table.planning import PlanContext, StatePlanner, plan_state
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, plan_state
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 from tests.bench.bench_rewrite import decoding_s, encoding_s
 from tests.bench.ours import MEMORY_BYTES, table_ref

@@ -24,7 +24,7 @@ from compactord.storage.base import Creation, Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.jobs import InFlight
 from compactord.table.opening import OpenTable
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 
 # What `compactord compact` gives a subcompaction by default.

@@ -17,7 +17,7 @@ from compactord.paimon.snapshot import read_snapshot, snapshot_ids
 from compactord.plan.table import Strategy
 from compactord.service.one_shot import OneShot
 from compactord.table.jobs import CompactTotals
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests import builders
 from tests.builders import DAY_MS, FIRST, NOW_MS, WRITER

@@ -21,7 +21,7 @@ from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.opening import open_table
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from compactord.verify.rules import Finding
 from tests import builders

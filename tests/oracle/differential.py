@@ -25,7 +25,7 @@ from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from compactord.table.jobs import CompactTotals, InFlight
 from compactord.table.opening import OpenTable
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.inline_engine import InlineEngine
 from tests.oracle.judge import Judge

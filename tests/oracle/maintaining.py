@@ -23,7 +23,7 @@ from compactord.maintenance.orphans import remove_found
 from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.local import LocalStorage
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from tests.oracle.judge import Judge
 from tests.rounds import (

@@ -19,7 +19,7 @@ from compactord.clock import SystemClock
 from compactord.commit.publish import LockedPublisher
 from compactord.errors import CatalogUnavailable, TableNotFound
 from compactord.paimon.schema import TableRef
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from tests import builders
 from tests.oracle.hive_metastore import FORGET_SECONDS, Metastore, hive_metastore

@@ -14,7 +14,7 @@ from compactord.clock import SystemClock
 from compactord.maintenance.rounds import RoundResult
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from tests.oracle.differential import (
     SNAPSHOT_DIFFERENCES,

@@ -49,7 +49,7 @@ from compactord.paimon.snapshot import snapshot_json
 from compactord.state.follower import Follower
 from compactord.storage.local import LocalStorage
 from compactord.storage.open import STORES
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from compactord_demo.writer import create_table
 from tests import builders

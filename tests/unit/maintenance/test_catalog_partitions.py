@@ -20,7 +20,7 @@ from compactord.paimon.schema import TableRef
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import open_table
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from tests.builders import FIRST, NOW_MS, VirtualClock, make_branch
 from tests.rounds import expire_partitions, mark_done

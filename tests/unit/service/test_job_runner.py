@@ -43,7 +43,7 @@ from compactord.scheduler.effects import (
 from compactord.service.jobs import THREADS_MAX, JobRunner, ServedTables, TableSpec
 from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import CycleResult, InFlight, OwnCommit, Phase
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, SECOND, VirtualClock, compact, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage

@@ -17,7 +17,7 @@ from compactord.storage.base import Storage
 from compactord.storage.requests import StorageRequest, metered
 from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import CycleResult
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock, append_table, keyed_table
 from tests.storages import MemoryStorage

@@ -19,7 +19,7 @@ from compactord.storage.base import Storage
 from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import CycleResult, InFlight, Planned
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.subcompactions import WorkerSpec
 from tests.builders import FIRST, VirtualClock
 from tests.rounds import Expired

@@ -19,8 +19,7 @@ from compactord.state.loading import no_files
 from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import TableBacklog
 from compactord.table.opening import open_table
-from compactord.table.planning import PlanContext, StatePlanner
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PlanContext, StatePlanner
 from compactord.table.status import TableShape
 from tests.builders import append_table, compact, fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage

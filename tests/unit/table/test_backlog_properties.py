@@ -21,8 +21,7 @@ from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import InFlight, Planned
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planner import TOP_MAX
-from compactord.table.planning import PlanContext, StatePlanner, without_busy
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, without_busy
 from compactord.table.status import measured_stop_trigger
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of

@@ -16,7 +16,7 @@ from compactord.state.loading import load_live_files
 from compactord.state.table_state import TableState, data_manifests, load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import describe_table, open_table
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from compactord.verify.verify import Wanted, verify_table
 from tests import builders

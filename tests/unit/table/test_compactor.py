@@ -24,7 +24,7 @@ from compactord.storage.base import Storage
 from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import InFlight, InputsReplaced
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from tests.builders import (
     FIRST,
     SECOND,

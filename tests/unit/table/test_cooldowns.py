@@ -15,7 +15,7 @@ from compactord.table import report
 from compactord.table.compactor import TableCompactor
 from compactord.table.explain import bucket_details
 from compactord.table.jobs import Planned
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from tests.builders import VirtualClock, one_shot
 from tests.lineage import TABLE, Lineage
 from tests.unit.state.table_by_day import MINUTE, NOW_MS, TableByDay, day

@@ -21,7 +21,7 @@ from compactord.storage.base import Storage
 from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import CycleResult, InFlight
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from compactord_demo.schema_files import schema_json
 from compactord_demo.writer import WriteOnlyWriter

@@ -19,8 +19,7 @@ from compactord.state.table_state import TableState, load_state
 from compactord.table.backlog import DispatchFilter, PendingCompaction, TableBacklog
 from compactord.table.jobs import InFlight, Planned
 from compactord.table.opening import open_table
-from compactord.table.planning import PlanContext, StatePlanner, with_waiting_rows
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, with_waiting_rows
 from tests.builders import VirtualClock, append_table, compact, fill_keyed, keyed_table, writer
 from tests.storages import MemoryStorage
 from tests.unit.plan.builders import NOW_MS

@@ -15,9 +15,8 @@ from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.opening import describe_table, open_table
-from compactord.table.planning import PlanContext, StatePlanner, plan_state
+from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, plan_state
 from compactord.table.report import action_text, bucket_shapes, damage_notes
-from compactord.table.request import CompactRequest
 from tests import builders
 from tests.builders import DELETE, INSERT, VirtualClock, kinds_of, rows_of
 from tests.storages import MemoryStorage

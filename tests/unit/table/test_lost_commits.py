@@ -14,7 +14,7 @@ from compactord.commit.publish import StorePublisher
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, Snapshot, read_snapshot, snapshot_ids
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from compactord.table.session import TableSession
 from tests.builders import FIRST, SECOND, VirtualClock
 from tests.late import DELAY_MS, Process

@@ -8,7 +8,7 @@ from compactord.plan.table import Strategy
 from compactord.state.table_state import load_state
 from compactord.storage.base import Storage
 from compactord.table.explain import bucket_details
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest
 from tests.builders import compact, keyed_table, rows_of, writer
 from tests.storages import MemoryStorage
 from tests.unit.table.compacting import ALL, compactor_of

@@ -16,12 +16,12 @@ from compactord.state.table_state import load_state
 from compactord.table.opening import open_table
 from compactord.table.plan_inputs import delta_commits_due
 from compactord.table.planning import (
+    CompactRequest,
     PartitionTest,
     PlanContext,
     StatePlanner,
     plan_state,
 )
-from compactord.table.request import CompactRequest
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.builders import NOW_MS

@@ -26,8 +26,7 @@ from compactord.storage.base import Storage
 from compactord.table import report
 from compactord.table.explain import explain
 from compactord.table.opening import OpenTable, live_reasons, open_table
-from compactord.table.planning import PlanContext, StatePlanner
-from compactord.table.request import CompactRequest
+from compactord.table.planning import CompactRequest, PlanContext, StatePlanner
 from compactord.table.status import table_shape
 from tests import builders
 from tests.builders import NOW_MS, append_table, keyed_table, rows_of, set_options, writer
