@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.cluster import machine
 from tests.cluster.cluster import Cluster, running_cluster
 from tests.tools.obtain import tool_path
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
@@ -26,5 +23,5 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A stop that waits for a merge of a minute takes some more on a crowded machine."""
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/cluster/"):
             item.add_marker(pytest.mark.timeout(1800))

@@ -7,12 +7,10 @@ import pytest
 
 from tests.compat.asking import PyPaimon
 
-HERE = Path(__file__).parent
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/compat/"):
             item.add_marker(pytest.mark.compat)
 
 

@@ -12,12 +12,10 @@ from tests.events import untold
 from tests.service.daemon_process import SERVE, Service, Services, configuration
 from tests.service.lakes import LARGE, Lake
 
-HERE = Path(__file__).parent
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/service/"):
             item.add_marker(pytest.mark.spark)
 
 
