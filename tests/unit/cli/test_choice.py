@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +12,21 @@ import pytest
 from tests.unit.cli.warehouses import RULES, answered, append, configuration, keyed, said
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> str:
-    warehouse = tmp_path / "wh"
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tests work on copies of it."""
+    warehouse = tmp_path_factory.mktemp("choice") / "wh"
     keyed(warehouse, "sales.busy", commits=6)
     keyed(warehouse, "sales.lazy", commits=6)
     keyed(warehouse, "sales.held", commits=6)
     keyed(warehouse, "sales.self", commits=6, write__only="false")
     keyed(warehouse, "tmp.x", commits=6)
+    return warehouse
+
+
+@pytest.fixture
+def config(warehouse: Path, tmp_path: Path) -> str:
+    shutil.copytree(warehouse, tmp_path / "wh")
     return configuration(tmp_path, RULES)
 
 
@@ -160,9 +168,8 @@ def test_a_run_waits_for_append_files_as_the_configuration_says(
     assert answered(capsys, "plan", "--config", path, *wait, *table)["compactions"] == []
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_no_pyspark_is_imported_to_look(config: str) -> None:
+    commands = [
         ["plan", "--database", "sales"],
         ["inspect", "--database", "sales"],
         ["tables"],
@@ -171,13 +178,12 @@ def test_a_run_waits_for_append_files_as_the_configuration_says(
         ["orphans"],
         ["maintain"],
         ["doctor"],
-    ],
-    ids=lambda command: command[0],
-)
-def test_no_pyspark_is_imported_to_look(command: list[str], config: str) -> None:
+    ]
     look = (
         "import sys\nfrom compactord.cli.command import main\n"
-        f"assert main([*{command!r}, '--config', {config!r}]) == 0\n"
-        "assert not {'pyspark', 'py4j'} & set(sys.modules)"
+        f"for command in {commands!r}:\n"
+        f"    assert main([*command, '--config', {config!r}]) == 0, command\n"
+        "    assert not {'pyspark', 'py4j'} & set(sys.modules), command"
     )
-    subprocess.run([sys.executable, "-c", look], check=True, capture_output=True)
+    run = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
