@@ -1,7 +1,7 @@
 """Samples of long tests: `make test` runs some cases of a matrix, `make test-nightly` all of them.
 
 The sample follows from the names of a test and its parameters, so each run of `make test` is the
-same.
+same. Only the examples of properties are others in each run.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class CutPoints:
     def of(self, cases: Sequence[T], step: int) -> Sequence[T]:
         """One in `step` cases; all if whole."""
         return cases if IS_WHOLE else cases[self._number % step :: step]
+
+
+def examples(many: int) -> int:
+    """How many random examples a property is tried on: a third of them; all if whole."""
+    return many if IS_WHOLE else many // 3
 
 
 def seeds(first: int, few: int, many: int) -> range:

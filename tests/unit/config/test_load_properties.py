@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from compactord.config.load import known_keys, load_config
 from compactord.config.problems import ConfigInvalid, OriginKind
+from tests.sampling import examples
 from tests.unit.config.files import SMALLEST, load, problems
 
 # Numbers that any value from 1 to 99 suits.
@@ -63,7 +64,7 @@ def test_each_value_comes_from_the_strongest_place_that_gives_it(
             assert value == strongest[1][path]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     section=st.sampled_from(_sections),
     word=_words,
@@ -83,7 +84,7 @@ def test_an_unknown_key_is_reported_with_its_line_whatever_it_is(
     assert (key, 2 + blank_lines + len(section)) in [(p.key, p.line) for p in found]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.text(st.sampled_from("a:b -{}[]&*!|>'\"%@#\n\t,?$~0<") | st.characters(), max_size=60))
 def test_any_text_is_either_a_configuration_or_a_list_of_problems(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from compactord.config.windows import Window, may_start, next_change_ms
 from compactord.model import WorkKind
+from tests.sampling import examples
 
 _MINUTE_MS = 60_000
 # Ordinary weeks, and those in which the clocks change; Lord Howe changes by half an hour.
@@ -31,7 +32,7 @@ def _windows(draw: st.DrawFn) -> Window:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     windows=st.lists(_windows(), max_size=3),
     kind=st.sampled_from(list(WorkKind)),

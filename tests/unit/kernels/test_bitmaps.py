@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.paimon.deletion_vectors import Container, Kind, parsed, serialised, union
+from tests.sampling import examples
 
 containers = st.dictionaries(
     st.sampled_from([0, 1, 7, 65535]),
@@ -27,7 +28,7 @@ def bitmap(kind: Kind, numbers: range, key: int = 0) -> dict[int, Container]:
     return {key: Container(kind, np.array(numbers).astype(np.uint16))}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(containers, containers)
 def test_a_union_has_the_numbers_of_both_and_survives_its_bytes(left, right):
     found = parsed(serialised(union(parsed(serialised(left)), parsed(serialised(right)))))

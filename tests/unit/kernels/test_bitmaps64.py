@@ -18,6 +18,7 @@ from compactord.kernels.aggregators.bitmaps import (
     union,
 )
 from compactord.paimon.deletion_vectors import Container, Kind
+from tests.sampling import examples
 
 # Few different bytes, so that keys share some.
 keys = st.lists(st.sampled_from([0, 1, 127, 255]), min_size=6, max_size=6).map(bytes)
@@ -36,7 +37,7 @@ def values(found: Bitmap64) -> dict[bytes, set[int]]:
     return {key: set(container.numbers.tolist()) for key, container in contents(found)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sets, sets)
 def test_a_union_has_the_numbers_of_both_and_survives_its_bytes(left, right):
     data = serialised(union(parsed(serialised(bitmap(left))), parsed(serialised(bitmap(right)))))
@@ -115,7 +116,7 @@ def test_other_bytes_are_an_error(text):
         parsed(bytes.fromhex(text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 2000), st.integers(0, 255))
 def test_damaged_bytes_are_an_error_or_a_bitmap(at, byte):
     data = bytearray(whole())

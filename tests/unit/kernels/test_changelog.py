@@ -16,6 +16,7 @@ from compactord.kernels.lookup import changelog_rows
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.options.merge import ChangelogRule
+from tests.sampling import examples
 from tests.unit.kernels.merge_functions import batches_of, merged_rows
 
 TOP = 5
@@ -133,7 +134,7 @@ def _runs(draw: st.DrawFn) -> list[list[Row]]:
     return runs
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     runs=_runs(),
     compared=st.sampled_from([None, ("k", "v", "w"), ("v",), ()]),

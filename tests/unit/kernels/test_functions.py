@@ -16,6 +16,7 @@ from compactord.kernels.functions.base import EVERY_RECORD
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_named
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.options.merge import NO_RULES, ColumnRule, MergeRules
+from tests.sampling import examples
 from tests.unit.kernels import model
 from tests.unit.kernels.merge_functions import FirstRow, Joined, merged_rows
 from tests.unit.kernels.model import Record
@@ -85,7 +86,7 @@ def joined(group: list[Record]) -> str:
     return values[0] if len(values) == 1 else f"[{','.join(values)}]"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(merges(ties=True))
 def test_a_function_has_all_records_in_order_and_full_ties_as_the_loser_tree(case):
     groups = expected(case)
@@ -93,7 +94,7 @@ def test_a_function_has_all_records_in_order_and_full_ties_as_the_loser_tree(cas
     assert merged(case, FirstRow()) == [group[0].value for group in groups]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(merges(ties=False), st.integers(1, 3), st.integers(1, 3))
 def test_runs_that_hold_every_record_are_merged_as_those_they_are_made_of(case, fan_in, rows):
     """Whatever batches they come in: a key's records may be in several."""

@@ -17,6 +17,7 @@ from compactord.kernels.columns import (
     taken_valid,
     validity,
 )
+from tests.sampling import examples
 
 
 def parts_of(sizes: list[int]) -> list[pa.RecordBatch]:
@@ -44,7 +45,7 @@ def parts_of(sizes: list[int]) -> list[pa.RecordBatch]:
     return [part for part in parts if part.num_rows]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_rows_come_in_the_order_that_was_asked_for(sizes: list[int], random: object) -> None:
     parts = parts_of(sizes)

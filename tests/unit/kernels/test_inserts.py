@@ -19,6 +19,7 @@ from compactord.kernels.functions.registry import MERGE_FUNCTIONS, function_name
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.options.merge import ColumnRule, MergeRules
 from compactord.paimon.types import WIDE_TIMESTAMP
+from tests.sampling import examples
 from tests.unit.kernels.merge_functions import merged_rows
 from tests.unit.kernels.model import array_of
 from tests.unit.kernels.test_merge_properties import decimals, floats, integers
@@ -146,7 +147,7 @@ def as_bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_rows_without_rounds_are_those_of_rounds(name: str) -> None:
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=examples(120), deadline=None)
     @given(tables(name))
     def run(case: dict[str, Any]) -> None:
         at_once, in_rounds = merged(case, disjoint=True), merged(case, disjoint=False)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.kernels.keys import BatchKeys, slice_range
+from tests.sampling import examples
 from tests.unit.kernels import model
 
 KEY = ["a", "b"]
@@ -27,7 +28,7 @@ def batch(rows: list[tuple[int, str]]) -> pa.RecordBatch:
 ROWS = st.tuples(st.integers(-2, 2), st.text("ab\0é", max_size=2))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(ROWS, unique=True),
     st.none() | ROWS,

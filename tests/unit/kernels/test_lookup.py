@@ -19,6 +19,7 @@ from compactord.kernels.lookup import changelog_rows
 from compactord.kernels.merge import LEVEL, Levels, merge_runs
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.options.merge import ChangelogRule, ColumnRule, MergeRules
+from tests.sampling import examples
 from tests.unit.kernels.merge_functions import batches_of, merged_rows
 
 SCHEMA = pa.schema(
@@ -201,7 +202,7 @@ def _histories(draw: st.DrawFn) -> tuple[str, list[list[Row]], list[Row], bool]:
     return engine, runs, above, ignore_delete
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(_histories(), st.sampled_from([1, 3, 100]), st.integers(0, 1))
 def test_merges_are_those_of_the_definition(history, window_rows, passes):
     engine, runs, above, ignore_delete = history

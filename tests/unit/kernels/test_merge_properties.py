@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from compactord.kernels.functions.base import DEDUPLICATE
 from compactord.kernels.order import MergeOrder
 from compactord.paimon.types import WIDE_TIMESTAMP
+from tests.sampling import examples
 from tests.unit.kernels import model
 from tests.unit.kernels.merge_functions import merged_rows
 from tests.unit.kernels.model import Record
@@ -177,7 +178,7 @@ def values(batches: list[pa.RecordBatch], column: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", KEY_TYPES)
 def test_one_key_column_of_any_type_merges_as_the_model(name: str) -> None:
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=examples(80), deadline=None)
     @given(merges(st.just((name,))))
     def run(case: dict[str, Any]) -> None:
         check(case)
@@ -185,7 +186,7 @@ def test_one_key_column_of_any_type_merges_as_the_model(name: str) -> None:
     run()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(merges(st.lists(st.sampled_from(sorted(KEY_TYPES)), min_size=2, max_size=4).map(tuple)))
 def test_keys_of_several_columns_merge_as_the_model(case: dict[str, Any]) -> None:
     check(case)
@@ -225,7 +226,7 @@ def sequenced_runs(draw: st.DrawFn) -> tuple[list[list[Record]], list[pa.DataTyp
     return runs, [SEQUENCE_TYPES[name][0] for name in names]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(sequenced_runs(), st.booleans(), st.booleans(), st.booleans(), st.integers(1, 30))
 def test_user_sequence_fields_decide_before_sequence_numbers(
     case: tuple[list[list[Record]], list[pa.DataType]],
@@ -259,7 +260,7 @@ def test_user_sequence_fields_decide_before_sequence_numbers(
     assert values(list(merged), "value") == [record.value for record in expected]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.integers(1, 12).flatmap(
         lambda run_count: st.lists(

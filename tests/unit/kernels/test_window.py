@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from compactord.errors import SubcompactionError
 from compactord.kernels.merge import windows
+from tests.sampling import examples
 
 WIDE = 1 << 40
 
@@ -50,7 +51,7 @@ def run_lists(draw: st.DrawFn) -> list[list[list[int]]]:
     return runs
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(run_lists(), st.integers(1, 80))
 def test_buffered_rows_stay_within_the_stated_bound(
     runs: list[list[list[int]]], window_rows: int
@@ -65,7 +66,7 @@ def test_buffered_rows_stay_within_the_stated_bound(
     assert handed_out == sum(len(keys) for run in runs for keys in run)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(run_lists(), st.integers(1, 80), st.sampled_from([1, 100, WIDE]))
 def test_windows_are_disjoint_ranges_of_keys_in_order_and_hold_every_row_once(
     runs: list[list[list[int]]], window_rows: int, window_bytes: int
@@ -132,7 +133,7 @@ def test_a_dictionary_larger_than_a_window_does_not_cut_batches_into_rows() -> N
     assert max(part.num_rows for [parts] in cut for part in parts) > 1000
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(run_lists(), st.integers(0, 40), st.integers(1000, 20_000))
 def test_a_window_is_at_most_twice_the_bytes_asked_for(
     runs: list[list[list[int]]], text_bytes: int, window_bytes: int

@@ -15,6 +15,7 @@ from compactord.paimon.avro.container import Block, encode_record
 from compactord.paimon.data_file import ColumnStats, DataFile, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entries import entry_record, identity_hashes
 from compactord.paimon.manifest.schemas import MANIFEST, plain_of
+from tests.sampling import examples
 from tests.unit.paimon.table_builder import data_file, entry
 
 PLAIN = plain_of(MANIFEST)
@@ -105,7 +106,7 @@ def _decode(blocks: list[Block]) -> Any:
     return decode_blocks(PLAIN, blocks, values=(*INTEGERS, *BINARIES), raw=RAW, path="f")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     st.lists(ENTRIES, min_size=1, max_size=12),
     st.lists(st.integers(0, 1 << 20), max_size=6),
@@ -135,7 +136,7 @@ def test_columns_equal_what_was_encoded(entries: list[ManifestEntry], cuts: list
             assert raw in records[row]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     st.lists(ENTRIES, min_size=1, max_size=3),
     st.integers(0, 1 << 30),

@@ -37,6 +37,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.state.loading import load_live_files
 from tests.containers import encode_container
+from tests.sampling import examples
 from tests.unit.paimon.foreign_files import ENTRY, FILE, Added, with_columns
 from tests.unit.paimon.table_builder import MemoryStorage, data_file, deleted, entry
 
@@ -129,7 +130,7 @@ def test_a_damaged_manifest(compression: str, cursors: int) -> None:
     else:
         whole = encode_container(MANIFEST, records, codec_of(compression, 1))
 
-    @settings(deadline=None, max_examples=150)
+    @settings(deadline=None, max_examples=examples(150))
     @given(DAMAGES)
     def check(damage: tuple[float, int, bool]) -> None:
         data = _damaged(whole, damage)
@@ -158,7 +159,7 @@ def test_a_damaged_manifest_list(compression: str) -> None:
     manifests = [replace(manifest, file_name=f"m-{n}") for n in range(20)]
     whole = encode_manifest_list(manifests, codec_of(compression, 1))
 
-    @settings(deadline=None, max_examples=150)
+    @settings(deadline=None, max_examples=examples(150))
     @given(DAMAGES)
     def check(damage: tuple[float, int, bool]) -> None:
         data = _damaged(whole, damage)
@@ -176,7 +177,7 @@ def test_a_damaged_manifest_list(compression: str) -> None:
 def test_a_damaged_index_manifest(compression: str) -> None:
     whole = encode_container(INDEX_MANIFEST, INDEX, codec_of(compression, 1))
 
-    @settings(deadline=None, max_examples=150)
+    @settings(deadline=None, max_examples=examples(150))
     @given(DAMAGES)
     def check(damage: tuple[float, int, bool]) -> None:
         path = paths.manifest_path(ROOT, "i")

@@ -11,6 +11,7 @@ from compactord.paimon.data_file import BucketId, DataFile
 from compactord.plan.table import PlanRequest, Strategy, TableKind, candidates, plan_bucket
 from compactord.state.base_files import BucketIndex, BucketSummaries, packed_keys
 from compactord.table.status import bucket_shape
+from tests.sampling import examples
 from tests.unit.plan.builders import MARKS, bucket_of, compaction_options, data_file, plan_request
 from tests.unit.plan.simulation import A_VECTOR
 from tests.unit.plan.test_table_properties import append_files, lsm_files, requests
@@ -42,7 +43,7 @@ def many(kind: TableKind) -> st.SearchStrategy[tuple[list[list[DataFile]], PlanR
     return st.tuples(st.lists(files, max_size=4), requests(kind))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.sampled_from(TableKind).flatmap(many), st.sampled_from(["without", "some", "all"]))
 def test_no_bucket_with_a_pick_is_ruled_out(
     case: tuple[list[list[DataFile]], PlanRequest], having: str

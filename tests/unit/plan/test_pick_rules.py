@@ -10,6 +10,7 @@ from compactord.paimon.data_file import DataFile
 from compactord.plan.picks import Pick, bucket_runs, level_count
 from compactord.plan.table import PlanRequest, TableKind
 from compactord.plan.triggers import pick_universal
+from tests.sampling import examples
 from tests.unit.plan.builders import NOW_MS, compaction_options, data_file, key_of, plan_request
 from tests.unit.plan.test_table_properties import lsm_files, requests
 
@@ -48,7 +49,7 @@ def picked(files: list[DataFile], request: PlanRequest, rule: PickRule) -> Pick 
     )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(lsm_files(), requests(TableKind.PRIMARY_KEY), st.sampled_from(PickRule))
 def test_a_pick_takes_all_runs_up_to_its_output_and_no_others(
     files: list[DataFile], request: PlanRequest, rule: PickRule
@@ -61,7 +62,7 @@ def test_a_pick_takes_all_runs_up_to_its_output_and_no_others(
         assert pick.files == tuple(file for run in runs for file in run.files)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(lsm_files(), requests(TableKind.PRIMARY_KEY))
 @example(files_of(*_LARGE_LEVEL_1), plan_request(options=compaction_options()))
 def test_the_rules_pick_at_the_same_times_for_the_same_reasons(

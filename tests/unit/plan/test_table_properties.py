@@ -11,6 +11,7 @@ from compactord.model import CompactReason, PickRule, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.plan.picks import bucket_runs
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
+from tests.sampling import examples
 from tests.unit.plan.builders import (
     BUCKET,
     NOW_MS,
@@ -102,7 +103,7 @@ def is_forced_again(request: PlanRequest) -> bool:
     return is_full and request.options.force_rewrite_all_files
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(lsm_files(), requests(TableKind.PRIMARY_KEY), st.sampled_from([100, 60, 7]), st.booleans())
 def test_primary_key_commands_end_with_an_empty_plan(
     files: list[DataFile], request: PlanRequest, roll_size: int, all_deleted: bool
@@ -121,7 +122,7 @@ def test_primary_key_commands_end_with_an_empty_plan(
         assert all(file.level > 0 for file in bucket.files.values())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(lsm_files(), requests(TableKind.PRIMARY_KEY))
 def test_commands_end_while_records_go_on_expiring(
     files: list[DataFile], request: PlanRequest
@@ -133,7 +134,7 @@ def test_commands_end_while_records_go_on_expiring(
         assert all(file.file_source == FileSource.COMPACT for file in bucket.files.values())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(lsm_files(), requests(TableKind.PRIMARY_KEY))
 def test_forced_commands_rewrite_every_file_exactly_once(
     files: list[DataFile], request: PlanRequest
@@ -145,7 +146,7 @@ def test_forced_commands_rewrite_every_file_exactly_once(
     assert all(file.file_source == FileSource.COMPACT for file in bucket.files.values())
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     append_files(),
     st.sampled_from([TableKind.APPEND_UNAWARE, TableKind.APPEND_BUCKETED]).flatmap(requests),
@@ -165,7 +166,7 @@ def test_append_commands_end_with_an_empty_plan(
         assert bucket.plan(request) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(append_files(), requests(TableKind.APPEND_UNAWARE))
 def test_full_commands_without_buckets_leave_one_file_to_merge(
     files: list[DataFile], request: PlanRequest
@@ -180,7 +181,7 @@ def test_full_commands_without_buckets_leave_one_file_to_merge(
     assert sum(f.file_source == FileSource.APPEND or f.file_size < small for f in left) <= 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.sampled_from(TableKind).flatmap(
         lambda kind: st.tuples(
@@ -200,7 +201,7 @@ def test_the_order_of_files_has_no_influence(
     assert plan_bucket(bucket_of(shuffled), request) == plan_bucket(bucket_of(files), request)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(lsm_files(), requests(TableKind.PRIMARY_KEY))
 def test_deletions_are_dropped_only_when_nothing_older_lies_beneath(
     files: list[DataFile], request: PlanRequest

@@ -14,6 +14,7 @@ from compactord.paimon.data_file import BucketFiles, DataFile, FileSource
 from compactord.plan.append import pack_unaware, pack_unaware_full
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
 from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
+from tests.sampling import examples
 from tests.unit.plan.builders import (
     BUCKET,
     MB,
@@ -133,7 +134,7 @@ def plainly(files: Sequence[DataFile], request: PlanRequest) -> list[Compaction]
     ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data(), many_files(), requests(TableKind.APPEND_UNAWARE))
 def test_columns_are_packed_as_files_one_by_one_are(
     data: st.DataObject, files: list[DataFile], request: PlanRequest
@@ -157,7 +158,7 @@ def test_columns_are_packed_as_files_one_by_one_are(
         assert [note.partition(" compaction.")[0] for note in plan.notes] == noted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data(), many_files(), requests(TableKind.APPEND_UNAWARE))
 def test_what_runs_is_planned_beside_as_if_it_were_not_there(
     data: st.DataObject, files: list[DataFile], request: PlanRequest

@@ -13,6 +13,7 @@ from compactord.model import CompactReason, Rewrite
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import LookupOptions
 from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
+from tests.sampling import examples
 from tests.unit.plan.builders import (
     MARKS,
     bucket_of,
@@ -44,7 +45,7 @@ def with_vectors(draw: st.DrawFn, files: list[DataFile]) -> PaperBucket:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     lsm_files().flatmap(with_vectors),
     requests(TableKind.PRIMARY_KEY),
@@ -67,7 +68,7 @@ def test_commands_on_keys_end_and_a_full_one_leaves_no_vectors(
     assert all(file.schema_id == 0 for file in middle)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     append_files().flatmap(with_vectors),
     st.sampled_from([TableKind.APPEND_UNAWARE, TableKind.APPEND_BUCKETED]).flatmap(requests),
@@ -84,7 +85,7 @@ def test_commands_without_keys_end_and_a_full_one_leaves_no_vectors(
         assert all(file.file_size >= request_.options.small_file_size for file in left)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(append_files().flatmap(with_vectors), requests(TableKind.APPEND_UNAWARE))
 def test_no_two_tasks_rewrite_one_index_file(bucket: PaperBucket, request_: PlanRequest) -> None:
     seen: set[str] = set()
@@ -94,7 +95,7 @@ def test_no_two_tasks_rewrite_one_index_file(bucket: PaperBucket, request_: Plan
         seen |= found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(lsm_files().flatmap(with_vectors), requests(TableKind.PRIMARY_KEY))
 def test_rows_that_newer_ones_replace_are_marked_wherever_they_may_be(
     bucket: PaperBucket, request_: PlanRequest

@@ -19,6 +19,7 @@ from compactord.kernels.functions.registry import MERGE_FUNCTIONS
 from compactord.model import Subcompaction
 from compactord.paimon.options.merge import NO_RULES
 from compactord.rewrite.subcompaction import rewrite
+from tests.sampling import examples
 from tests.unit.kernels.merge_functions import FirstRow, Joined, Sum
 from tests.unit.rewrite.builders import (
     KIND,
@@ -93,7 +94,7 @@ def written(folder: Path, tables: Sequence[Sequence[Row]]) -> list[list[Any]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     runs=runs,
     engine=st.sampled_from(["first", "sum", "joined", "deduplicate"]),

@@ -19,6 +19,7 @@ from compactord.paimon.options.table_options import RecordExpire
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.subcompaction import rewrite, run_subcompaction
 from compactord.storage.local import LocalStorage
+from tests.sampling import examples
 from tests.unit.formats.arrow_files import ARROW, as_arrow
 from tests.unit.formats.parquet.small_files import inputs, padded
 from tests.unit.formats.parquet.stored_pages import is_copied
@@ -105,7 +106,7 @@ def merged(
     return rows, count
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     runs=st.lists(files, min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),

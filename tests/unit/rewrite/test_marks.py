@@ -29,6 +29,7 @@ from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from tests.deletions import numbers_in
+from tests.sampling import examples
 from tests.storages import RequestCounter
 from tests.unit.formats.arrow_files import ARROW, as_arrow
 from tests.unit.rewrite.builders import (
@@ -229,7 +230,7 @@ def named(marks: Mapping[str, list[int]], source: MergeSpec) -> dict[str, list[i
     return {by_stem[stem]: places for stem, places in marks.items()}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(histories(), st.integers(1, 3), st.booleans())
 def test_marks_and_rows_are_those_of_the_definition(history, parts, threaded):
     with tempfile.TemporaryDirectory() as name:

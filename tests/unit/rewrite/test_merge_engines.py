@@ -18,6 +18,7 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.options.merge import ColumnRule, MergeRules, SequenceGroup
 from compactord.paimon.types import from_nanoseconds
 from compactord.rewrite.subcompaction import failure_kind, rewrite
+from tests.sampling import examples
 from tests.unit.rewrite.builders import (
     KIND,
     SEQUENCE,
@@ -91,7 +92,7 @@ def rows_of(subcompaction: Subcompaction) -> list[Row]:
     return output_rows(subcompaction, rewrite(subcompaction))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(runs=runs, engine=st.sampled_from(list(ENGINES)), drops=st.booleans(), cut=st.booleans())
 def test_passes_and_key_ranges_make_the_rows_of_one_merge(runs, engine, drops, cut):
     numbers = iter(range(1000))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from compactord.rewrite.split import cut_ranges
 from compactord.rewrite.subcompaction import rewrite
 from compactord.storage.local import LocalStorage
+from tests.sampling import examples
 from tests.unit.rewrite.builders import KIND, SEQUENCE, fields, merge_subcompaction, write_run
 
 COLUMNS = fields(a="INT NOT NULL", b="STRING NOT NULL", v="DOUBLE", s="STRING")
@@ -43,7 +44,7 @@ def model(
     return result
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     runs=runs,
     order=st.randoms(use_true_random=False),

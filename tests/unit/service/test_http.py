@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from compactord.errors import UsageError
 from compactord.service.http import THREADS, HttpServer, PageResponse, Patience, Request
+from tests.sampling import examples
 from tests.unit.service.http_client import connect, get, parse, send, serving
 
 DAY_S = 86_400
@@ -199,7 +200,7 @@ requests = st.binary(max_size=400) | st.builds(
 
 @given(request=requests)
 @settings(
-    max_examples=150,
+    max_examples=examples(150),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

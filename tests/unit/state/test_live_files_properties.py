@@ -18,6 +18,7 @@ from compactord.state.files_by_size import FilesBySize, SizeColumns
 from compactord.state.live_files import LiveFiles
 from compactord.state.loading import load_live_files, no_files
 from compactord.state.table_state import data_manifests, load_state, refresh_state
+from tests.sampling import examples
 from tests.unit.paimon.table_builder import History, data_file, deleted, entry
 
 INT = AtomicType(root=TypeRoot.INT)
@@ -70,7 +71,7 @@ commits = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(commits, st.sampled_from([(4, 4, 4), (-1, -1, -1), (-1, 4, -1)]))
 def test_following_equals_loading_equals_a_dict(
     steps: list,  # type: ignore[type-arg]

@@ -22,6 +22,7 @@ from compactord.table.opening import open_table
 from compactord.table.planning import CompactRequest, PlanContext, StatePlanner
 from compactord.table.status import TableShape
 from tests.builders import append_table, compact, fill_keyed, keyed_table, writer
+from tests.sampling import examples
 from tests.storages import MemoryStorage
 from tests.unit.plan.builders import NOW_MS, data_file, key_of
 from tests.unit.plan.test_table_properties import lsm_files
@@ -114,7 +115,7 @@ commits = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(commits)
 def test_worst_buckets_are_those_of_all(steps: list[tuple[BucketId, list[DataFile]]]) -> None:
     known = KnownTable()

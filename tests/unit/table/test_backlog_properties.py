@@ -26,6 +26,7 @@ from compactord.table.status import measured_stop_trigger
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
 from tests.builders import WRITER as OWNER
+from tests.sampling import examples
 from tests.storages import MemoryStorage
 from tests.unit.table.compacting import ALL, compactor_of, outcome_of
 
@@ -199,14 +200,14 @@ def _played(history: History, steps: list[tuple[str, int]]) -> None:
     history.cycle(0, failed=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_a_keyed_table_is_known_as_if_it_were_looked_at_anew(steps: list[tuple[str, int]]) -> None:
     options = {"num-sorted-run.compaction-trigger": "3"}
     _played(History(lambda storage: keyed_table(storage, WHERE, buckets=3, options=options)), steps)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_an_append_table_is_known_as_if_it_were_looked_at_anew(
     steps: list[tuple[str, int]],

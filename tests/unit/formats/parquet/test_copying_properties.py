@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from compactord.paimon.data_file import parse_stats_mode
 from compactord.paimon.types import value_schema
+from tests.sampling import examples
 from tests.unit.formats.parquet.small_files import (
     FLAT,
     PAD,
@@ -94,7 +95,7 @@ def lists(rows: int) -> list[Any]:
     target=st.sampled_from([1 << 30, 1 << 20]),
     group_bytes=st.sampled_from([1 << 30, 300_000]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_copied_files_are_those_that_decoding_makes(
     columns, made, *, codec, stats_mode, continues, target, group_bytes
 ):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from compactord.formats.parquet.copying import checked_pages
 from compactord.formats.parquet.footer import read_footer
 from compactord.formats.parquet.pages import UNKNOWN_BYTES, Pages, open_pages_bytes, read_leaves
+from tests.sampling import examples
 
 _ROWS = 50_000
 
@@ -117,7 +118,7 @@ def test_a_chunk_without_bytes_has_no_pages():
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_chunk_that_changed_is_refused_or_left_to_arrow_or_has_the_same_pages(data):
     chunk = chunk_of()
     changed = bytearray(chunk)

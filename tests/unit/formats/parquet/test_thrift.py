@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.copying import footer_of
 from compactord.formats.parquet.thrift import Items, Kind, Struct, Typed, required, required_list
+from tests.sampling import examples
 
 ROWS = 4_000
 BOOLEANS = (Kind.TRUE, Kind.FALSE)
@@ -142,7 +143,7 @@ structs = st.recursive(st.just({}), _structs, max_leaves=8)
 
 
 @given(structs, st.binary(max_size=5), st.binary(max_size=5))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_struct_is_decoded_as_it_was_encoded_wherever_it_lies(struct, before, after):
     encoded = thrift.encode(struct)
     for data in (before + encoded + after, memoryview(before + encoded + after)):
@@ -173,7 +174,7 @@ def decoded_or_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_any_bytes_are_a_struct_or_a_value_error(data):
     decoded_or_refused(data)
 
@@ -183,7 +184,7 @@ FOOTER_BYTES = thrift.encode(FOOTER)
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_changed_footer_is_a_struct_or_a_value_error(data):
     changed = bytearray(FOOTER_BYTES)
     for place in data.draw(st.lists(st.integers(0, len(changed) - 1), min_size=1, max_size=5)):
