@@ -38,6 +38,7 @@ from compactord.config.policy import (
 )
 from compactord.engine.jvm import Java, find_java
 from compactord.engine.masters import is_embedded, shown_master
+from compactord.engine.worker import IDLE_WORKER_BYTES
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -411,7 +412,7 @@ def cores_check(cores: int, config: ServiceConfig) -> Check:
 
 def memory_check(config: ServiceConfig) -> Check:
     task_bytes = config.spark.task_memory_bytes
-    one = f"{size_text(task_bytes)} and {size_text(settings.IDLE_WORKER_BYTES)} for its worker"
+    one = f"{size_text(task_bytes)} and {size_text(IDLE_WORKER_BYTES)} for its worker"
     try:
         budget = settings.memory_budget_bytes(config.limits, task_bytes, config.spark.master)
     except UsageError as error:
@@ -420,7 +421,7 @@ def memory_check(config: ServiceConfig) -> Check:
     if budget is None:
         found = f"executors have their own; a merge takes {one}"
         return Check(name="memory", verdict=Verdict.OK, found=found)
-    count = budget // (task_bytes + settings.IDLE_WORKER_BYTES)
+    count = budget // (task_bytes + IDLE_WORKER_BYTES)
     found = f"{size_text(budget)}: room for {count_text(count, 'merge')} of {one}"
     return Check(name="memory", verdict=Verdict.OK, found=found)
 

@@ -7,6 +7,9 @@ leaves files behind; their names identify their owner.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import mmap
 import os
 import pickle
 import select
@@ -15,6 +18,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -30,6 +34,9 @@ from compactord.engine.leases import (
 )
 from compactord.model import Subcompaction, SubcompactionOutcome
 
+# Memory of an idle worker, in addition to the memory for a task.
+IDLE_WORKER_BYTES = 90 << 20
+_STATM = Path("/proc/self/statm")
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -48,7 +55,21 @@ def run_subcompaction(
     outcome: SubcompactionOutcome = rewrite_module().run_subcompaction(
         subcompaction, created=created
     )
+    give_back(subcompaction.memory_bytes + IDLE_WORKER_BYTES)
     return outcome
+
+
+def give_back(limit_bytes: int) -> None:
+    """Return freed memory to the system if the process holds more than `limit_bytes`.
+
+    The allocator keeps freed memory, as the next subcompaction is faster with it; but after many
+    of different shapes it keeps more than any of them needs.
+    """
+    pages = int(_STATM.read_text().split()[1])
+    if pages * mmap.PAGESIZE > limit_bytes:
+        # Only the C library of GNU has it.
+        with contextlib.suppress(AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def run_assignment(payload: bytes) -> bytes:

@@ -25,6 +25,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import Limits, ServiceConfig
 from compactord.config.policy import cold_differences
 from compactord.engine.masters import is_embedded, shown_master
+from compactord.engine.worker import IDLE_WORKER_BYTES
 from compactord.errors import CompactordError, UsageError
 from compactord.model import SubcompactionOutcome, SubcompactionResult
 from compactord.service.view import ConfigView, EngineView
@@ -191,8 +192,6 @@ _CGROUP_LIMITS = (
 )
 # Share of the machine's memory for all merges.
 _SHARE = 0.75
-# Memory of an idle worker, in addition to its task's.
-IDLE_WORKER_BYTES = 90 << 20
 
 
 class Capacity:

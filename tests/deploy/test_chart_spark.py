@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from compactord.service.settings import IDLE_WORKER_BYTES
+from compactord.engine.worker import IDLE_WORKER_BYTES
 from tests.deploy.rendered import (
     EVERYTHING,
     EXECUTORS,

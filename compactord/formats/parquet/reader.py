@@ -203,14 +203,12 @@ class ParquetInput(OpenFile):
                 parts = _parts(parquet, groups, present, batch_rows, are_one=are_one)
             for group, batches in parts:
                 before = sum(footer.arrow.row_group(place).num_rows for place in range(group))
-                is_first = True
-                for row, batch in batches:
+                for number, (row, batch) in enumerate(batches):
                     check_indices(batch, present.dictionaries, path)
                     found = converted(batch, schema, path, partition)
-                    begins_inside = is_first and row > 0
+                    begins_inside = not number and row > 0
                     if begins_inside and row_range is not None and _is_inside(found, row_range):
                         raise _WrongIndexError
-                    is_first = False
                     if ranged is not None and _reaches_end(found, row_range):
                         ranged.stop(group)
                         yield before + row, found

@@ -180,3 +180,35 @@ def test_a_worker_that_has_all_reports_no_problem() -> None:
     assert facts.problem is None
     assert dict(facts.packages).keys() == {"pyarrow", "numpy"}
     assert gc.get_freeze_count(), "collections do not look at what was imported"
+
+
+def test_a_worker_gives_back_what_the_allocator_keeps() -> None:
+    code = """
+import resource
+from pathlib import Path
+from compactord.engine.worker import give_back
+
+def rss():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+before = rss()
+held = [b"x" * (1 << 16) for _ in range(8192)]
+del held
+kept = rss()
+give_back(kept)
+assert rss() == kept, "within the limit nothing is done"
+give_back(before + (64 << 20))
+print(kept - before >> 20, rss() - before >> 20)
+"""
+    large = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env=os.environ | large,
+    )
+    kept_mib, left_mib = map(int, run.stdout.split())
+    assert kept_mib > 400
+    assert left_mib < 100

@@ -8,9 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from compactord.config.model import ServiceConfig
+from compactord.engine.worker import IDLE_WORKER_BYTES
 from compactord.errors import UsageError
 from compactord.model import RewriteStats, SubcompactionResult
-from compactord.service.settings import IDLE_WORKER_BYTES, Capacity
+from compactord.service.settings import Capacity
 from tests.builders import VirtualClock
 
 MIB = 1 << 20

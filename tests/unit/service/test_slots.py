@@ -4,9 +4,9 @@ import pytest
 
 from compactord.config.model import Limits
 from compactord.engine.masters import is_embedded
+from compactord.engine.worker import IDLE_WORKER_BYTES
 from compactord.errors import UsageError
 from compactord.service.settings import (
-    IDLE_WORKER_BYTES,
     memory_budget_bytes,
     slots_for,
 )
