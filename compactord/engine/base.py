@@ -50,7 +50,8 @@ class Engine(Protocol):
     def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
         """Submit a subcompaction; returns at once. Those beyond `capacity` are queued.
 
-        It begins in the order of submission, and not before fewer than `at_once` run.
+        They begin in the order of submission, each not before fewer than `at_once` run. Cancelled
+        ones do not count.
 
         Raises `EngineUnavailable` if the engine has failed permanently.
         """
@@ -135,6 +136,8 @@ class Job:
         self.until_s = until_s
         # None between two subcompactions, and when the job has ended.
         self.current: _Submitted | None = first
+        # Then it takes no more, and its slot counts as lost until the job has ended.
+        self.is_cancelled = False
         self.taken: list[SubcompactionOutcome] = []
         self._engine = engine
 
@@ -212,12 +215,10 @@ class PooledEngine:
         self._waiting: deque[_Submitted] = deque()
         # Jobs that have not ended.
         self._jobs: dict[Job, Future[None]] = {}
-        # Subcompactions that run, by table.
+        # Subcompactions that run and were not cancelled, by table.
         self._running: Counter[str] = Counter()
         # Jobs whose worker waits for another subcompaction.
         self._idle = 0
-        # Running subcompactions that were cancelled.
-        self._cancelled: set[_Submitted] = set()
         self._numbers = itertools.count()
         self._undelivered = 0
         self._closed = False
@@ -266,9 +267,7 @@ class PooledEngine:
             self._waiting.clear()
             jobs = {future: job for job, future in self._jobs.items()}
             for job in self._jobs:
-                job.until_s = 0.0
-                if job.current is not None:
-                    self._cancelled.add(job.current)
+                self._cancel_job(job)
             self._arrived.notify_all()
         running = set(jobs)
         deadline = self._clock.monotonic_s() + CANCEL_SECONDS_MAX
@@ -288,7 +287,8 @@ class PooledEngine:
                     return
             for job in self._jobs:
                 if job.current is not None and job.current.key == key:
-                    self._cancelled.add(job.current)
+                    self._cancel_job(job)
+                    self._start_jobs()
                     break
             else:
                 return
@@ -342,7 +342,7 @@ class PooledEngine:
             return following.subcompaction
 
     def _left_s(self, job: Job) -> float:
-        return job.until_s - self._clock.monotonic_s()
+        return 0.0 if job.is_cancelled else job.until_s - self._clock.monotonic_s()
 
     # -- with the lock
 
@@ -350,7 +350,8 @@ class PooledEngine:
         while not self._closed and (submitted := self._next_allowed()) is not None:
             if submitted.subcompaction.is_small and len(self._waiting) <= self._idle:
                 break
-            if len(self._jobs) >= min(submitted.at_once.slots, JOBS_MAX):
+            running = sum(not job.is_cancelled for job in self._jobs)
+            if running >= submitted.at_once.slots or len(self._jobs) >= JOBS_MAX:
                 break
             self._begin(submitted)
             group = f"compactord-{submitted.key[0]}-{submitted.key[1]}-{next(self._numbers)}"
@@ -369,15 +370,19 @@ class PooledEngine:
         self._waiting.remove(submitted)
         self._running[submitted.subcompaction.table] += 1
 
+    def _cancel_job(self, job: Job) -> None:
+        if job.current is not None and not job.is_cancelled:
+            self._running.subtract([job.current.subcompaction.table])
+        job.is_cancelled = True
+
     def _end_current(self, job: Job, outcome: SubcompactionOutcome | None) -> None:
         """End the job's current subcompaction; without an outcome it waits again."""
         current, job.current = job.current, None
         assert current is not None, "it runs"
-        self._running[current.subcompaction.table] -= 1
-        self._running += Counter()
-        is_cancelled = current in self._cancelled
-        self._cancelled.discard(current)
-        if is_cancelled and not isinstance(outcome, SubcompactionResult):
+        if not job.is_cancelled:
+            self._running.subtract([current.subcompaction.table])
+            self._running += Counter()
+        elif not isinstance(outcome, SubcompactionResult):
             outcome = cancelled(current.subcompaction)
         if outcome is None:
             self._waiting.appendleft(current)

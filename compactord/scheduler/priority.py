@@ -242,7 +242,7 @@ class AtEngine:
         of_table: Counter[int] = Counter()
         for place, each in enumerate(list(self._submitted.values())):
             table = each.record.table
-            of_table[table.index] += 1
+            of_table[table.index] += not each.is_abandoned
             waits = place >= at_once or of_table[table.index] > table.policy.max_concurrent_tasks
             if waits and not each.hung_ms:
                 # It waits for a core; a running one may have lost its executor.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from compactord.clock import SystemClock
 from compactord.engine.base import Job, JobFailed, PooledEngine, cancelled
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
@@ -242,6 +243,19 @@ def test_closing_cancels_and_closes_the_carrier_once(
 ONE_SLOT = AtOnce(1, 1)
 
 
+class StandingClock(SystemClock):
+    """No job becomes too old for the next subcompaction, however slow the machine is."""
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def unhurried(carrier: ThreadCarrier) -> Iterator[PooledEngine]:
+    with PooledEngine(carrier, clock=StandingClock()) as engine:
+        yield engine
+
+
 def _large(subcompaction: Subcompaction) -> Subcompaction:
     assert isinstance(subcompaction.source, ConcatSpec)
     files = tuple(replace(file, size_bytes=SMALL_BYTES) for file in subcompaction.source.files)
@@ -276,14 +290,14 @@ def _indexes(engine: PooledEngine, count: int) -> list[int]:
     ],
 )
 def test_small_subcompactions_share_a_job(
-    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path, large: set[int], jobs: int
+    unhurried: PooledEngine, carrier: ThreadCarrier, tmp_path: Path, large: set[int], jobs: int
 ) -> None:
     carrier.run_one = gate = Gate(lambda each: run_subcompaction(_as_written(each, tmp_path)))
     for number in range(4):
         subcompaction = append_subcompaction(tmp_path, number)
-        engine.submit(_large(subcompaction) if number in large else subcompaction, ONE_SLOT)
+        unhurried.submit(_large(subcompaction) if number in large else subcompaction, ONE_SLOT)
     gate.opened.set()
-    assert _indexes(engine, 4) == [0, 1, 2, 3], "in their order"
+    assert _indexes(unhurried, 4) == [0, 1, 2, 3], "in their order"
     assert len(carrier.began) == jobs
 
 
@@ -293,16 +307,16 @@ def _as_written(subcompaction: Subcompaction, folder: Path) -> Subcompaction:
 
 
 def test_a_job_waits_a_moment_for_the_next_small_one(
-    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+    unhurried: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
     for number in range(3):
-        engine.submit(append_subcompaction(tmp_path, number))
-        assert isinstance(engine.next_outcome(SECONDS), SubcompactionResult)
+        unhurried.submit(append_subcompaction(tmp_path, number))
+        assert isinstance(unhurried.next_outcome(SECONDS), SubcompactionResult)
     assert len(carrier.began) == 1
 
 
 def test_tables_share_a_job_but_not_their_limit(
-    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+    unhurried: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
     running, most = Counter[str](), Counter[str]()
 
@@ -318,8 +332,8 @@ def test_tables_share_a_job_but_not_their_limit(
         table = "limited" if number % 2 else "free"
         of_table = 1 if number % 2 else 3
         subcompaction = replace(append_subcompaction(tmp_path, number), table=table)
-        engine.submit(subcompaction, AtOnce(3, of_table))
-    assert sorted(_indexes(engine, 12)) == list(range(12))
+        unhurried.submit(subcompaction, AtOnce(3, of_table))
+    assert sorted(_indexes(unhurried, 12)) == list(range(12))
     assert most["limited"] == 1
     assert most["free"] > 1
     assert len(carrier.began) == 3
@@ -327,7 +341,7 @@ def test_tables_share_a_job_but_not_their_limit(
 
 @pytest.mark.parametrize("kind", [FailureKind.LOST, FailureKind.TRANSIENT])
 def test_one_that_loses_its_job_after_others_runs_again_by_itself(
-    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path, kind: FailureKind
+    unhurried: PooledEngine, carrier: ThreadCarrier, tmp_path: Path, kind: FailureKind
 ) -> None:
     """It did not fail, unless it loses its own job, too; those before and after it have results."""
     lost = 0
@@ -341,9 +355,9 @@ def test_one_that_loses_its_job_after_others_runs_again_by_itself(
 
     carrier.run_one = gate = Gate(run)
     for number in range(5):
-        engine.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+        unhurried.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
     gate.opened.set()
-    outcomes = [engine.next_outcome(SECONDS) for _ in range(5)]
+    outcomes = [unhurried.next_outcome(SECONDS) for _ in range(5)]
     assert [outcome.index for outcome in outcomes if outcome] == [0, 1, 2, 3, 4]
     failures = [each for each in outcomes if isinstance(each, SubcompactionFailure)]
     assert [(each.index, each.kind) for each in failures] == [(2, kind)]
@@ -352,7 +366,7 @@ def test_one_that_loses_its_job_after_others_runs_again_by_itself(
 
 
 def test_the_rest_of_a_cancelled_one_s_job_goes_on(
-    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+    unhurried: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
     def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
         if subcompaction.index == 1:
@@ -362,44 +376,56 @@ def test_the_rest_of_a_cancelled_one_s_job_goes_on(
 
     carrier.run_one = run
     for number in range(4):
-        engine.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
-    first = engine.next_outcome(SECONDS)
+        unhurried.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+    first = unhurried.next_outcome(SECONDS)
     assert first is not None
-    engine.cancel_one(7, 3)
-    waited = engine.next_outcome(SECONDS)
+    unhurried.cancel_one(7, 3)
+    waited = unhurried.next_outcome(SECONDS)
     assert isinstance(waited, SubcompactionFailure), "it had not begun"
     assert (waited.index, waited.error) == (3, "Cancelled")
-    engine.cancel_one(7, 1)
-    lost, last = engine.next_outcome(SECONDS), engine.next_outcome(SECONDS)
+    unhurried.cancel_one(7, 1)
+    lost, last = unhurried.next_outcome(SECONDS), unhurried.next_outcome(SECONDS)
     assert isinstance(lost, SubcompactionFailure)
     assert (first.index, lost.index, lost.error) == (0, 1, "Cancelled")
     assert isinstance(last, SubcompactionResult)
     assert last.index == 2
-    assert engine.next_outcome(None) is None
+    assert unhurried.next_outcome(None) is None
 
 
-def test_one_that_ran_when_its_job_was_cancelled_for_another_runs_again(
-    engine: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+def test_a_job_that_was_cancelled_takes_no_more(
+    unhurried: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
-    began, cancelled = threading.Event(), 0
+    """Its first one was finished before the request arrived, and has its result."""
+    carrier.run_one = gate = Gate()
+    with carrier.hangs:
+        for number in range(2):
+            unhurried.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+        unhurried.cancel_one(7, 0)
+        gate.opened.set()
+        assert sorted(_indexes(unhurried, 2)) == [0, 1]
+    assert len(carrier.began) == 2
+
+
+def test_a_hung_one_that_was_cancelled_takes_no_slot_from_others(
+    unhurried: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
+) -> None:
+    ends = threading.Event()
 
     def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
-        nonlocal cancelled
-        if subcompaction.index == 1 and not cancelled:
-            cancelled += 1
-            began.set()
-            assert carrier.cancelled.wait(SECONDS)
-            raise JobFailed(FailureKind.LOST, "JobCancelled", "job 3 was cancelled")
+        if subcompaction.index == 0:
+            assert ends.wait(SECONDS)
         return run_subcompaction(subcompaction)
 
     carrier.run_one = run
-    with carrier.hangs:
-        for number in range(2):
-            engine.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
-        # The request to cancel the first arrives when its job runs the second.
-        engine.cancel_one(7, 0)
-        assert began.wait(SECONDS)
-    assert _indexes(engine, 2) == [0, 1]
+    unhurried.submit(append_subcompaction(tmp_path, 0), ONE_SLOT)
+    unhurried.submit(append_subcompaction(tmp_path, 1), ONE_SLOT)
+    assert unhurried.next_outcome(0.1) is None
+    unhurried.cancel_one(7, 0)
+    waited = unhurried.next_outcome(SECONDS)
+    assert waited is not None
+    assert waited.index == 1
+    ends.set()
+    assert _indexes(unhurried, 1) == [0]
 
 
 def test_an_engine_of_many_slots_uses_all_of_them(carrier: ThreadCarrier, tmp_path: Path) -> None:
