@@ -269,7 +269,9 @@ class PooledEngine:
             for job in self._jobs:
                 self._cancel_job(job)
             self._arrived.notify_all()
-        running = set(jobs)
+            idle = {future for future, job in jobs.items() if job.current is None}
+        # A job between two subcompactions ends by itself, and its worker can be used again.
+        running = jobs.keys() - idle | wait(idle, timeout=_CANCEL_AGAIN_SECONDS).not_done
         deadline = self._clock.monotonic_s() + CANCEL_SECONDS_MAX
         while running and self._clock.monotonic_s() < deadline:
             # Repeatedly: the first call misses a job that is about to start.
