@@ -353,7 +353,7 @@ class Rules:
 
     # -- the scheduler's observer
 
-    def observe(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         match event:
             case CompactionStarted(record=record):
                 assert record.compaction_id not in self.first_submits, "it starts twice"

@@ -123,7 +123,7 @@ class World:
         self.scheduler = scheduler(
             retry=RETRY,
             wall=WallTime(timezone.utc),
-            observer=self.rules,
+            observers=(self.rules,),
             jobs_max=JOBS_MAX,
             limits=limits,
             kinds=(
