@@ -415,15 +415,6 @@ class Subcompaction:
         return sum(file.size_bytes for file in self.source.files) < SMALL_BYTES
 
 
-class AtOnce(NamedTuple):
-    """How many subcompactions may run at once: in all, and of one table."""
-
-    slots: int
-    of_table: int
-
-
-NO_LIMIT = AtOnce(1 << 30, 1 << 30)
-
 # Rows of the table, and how they have changed.
 DATA = "data"
 CHANGELOG = "changelog"

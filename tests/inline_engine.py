@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from compactord.engine.base import cancelled
 from compactord.engine.worker import run_subcompaction
-from compactord.model import NO_LIMIT, AtOnce, Subcompaction, SubcompactionOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome
 
 
 class InlineEngine:
@@ -22,7 +22,7 @@ class InlineEngine:
         self._waiting: deque[Subcompaction] = deque()
         self._finished: deque[SubcompactionOutcome] = deque()
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         self._waiting.append(subcompaction)
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:

@@ -14,16 +14,13 @@ import itertools
 import queue
 import threading
 import traceback
-from collections import Counter, deque
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Protocol
 
 from compactord.clock import Clock, SystemClock
 from compactord.errors import CompactordError, EngineUnavailable
 from compactord.model import (
-    NO_LIMIT,
-    AtOnce,
     FailureKind,
     Subcompaction,
     SubcompactionFailure,
@@ -47,11 +44,10 @@ class Engine(Protocol):
         """Number of subcompactions that can run at once, at least 1. Changes with the cluster."""
         ...
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         """Submit a subcompaction; returns at once. Those beyond `capacity` are queued.
 
-        They begin in the order of submission, each not before fewer than `at_once` run. Cancelled
-        ones do not count.
+        They begin in the order of submission.
 
         Raises `EngineUnavailable` if the engine has failed permanently.
         """
@@ -127,16 +123,18 @@ class Job:
     `group` names the job for `Carrier.cancel`; no two running jobs share it.
     """
 
-    def __init__(self, engine: PooledEngine, group: str, first: _Submitted, until_s: float) -> None:
+    def __init__(
+        self, engine: PooledEngine, group: str, first: Subcompaction, until_s: float
+    ) -> None:
         self.group = group
-        self.first = first.subcompaction
+        self.first = first
         # Its worker received these; by key.
-        self.sent = {first.key: first.subcompaction}
+        self.sent = {_key(first): first}
         # Until when it takes more.
         self.until_s = until_s
         # None between two subcompactions, and when the job has ended.
-        self.current: _Submitted | None = first
-        # Then it takes no more, and its slot counts as lost until the job has ended.
+        self.current: Subcompaction | None = first
+        # Then it takes no more, and its core counts as lost until the job has ended.
         self.is_cancelled = False
         self.taken: list[SubcompactionOutcome] = []
         self._engine = engine
@@ -187,14 +185,8 @@ class Carrier(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Submitted:
-    subcompaction: Subcompaction
-    at_once: AtOnce
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.subcompaction.compaction_id, self.subcompaction.index
+def _key(each: Subcompaction | SubcompactionOutcome) -> tuple[int, int]:
+    return each.compaction_id, each.index
 
 
 class PooledEngine:
@@ -212,29 +204,34 @@ class PooledEngine:
         self._outcomes: queue.SimpleQueue[SubcompactionOutcome] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._waiting: deque[_Submitted] = deque()
+        self._waiting: deque[Subcompaction] = deque()
         # Jobs that have not ended.
         self._jobs: dict[Job, Future[None]] = {}
-        # Subcompactions that run and were not cancelled, by table.
-        self._running: Counter[str] = Counter()
+        # Waiting subcompactions that lost their job.
+        self._lost: set[tuple[int, int]] = set()
         # Jobs whose worker waits for another subcompaction.
         self._idle = 0
         self._numbers = itertools.count()
         self._undelivered = 0
+        # The last known capacity.
+        self._slots = 1
         self._closed = False
 
     @property
     def capacity(self) -> int:
-        return max(1, min(JOBS_MAX, self._carrier.capacity))
+        self._slots = max(1, min(JOBS_MAX, self._carrier.capacity))
+        return self._slots
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         assert not self._closed, "the engine is in use"
         gone = self._carrier.why_failed()
         if gone is not None:
             raise EngineUnavailable(gone)
+        # Outside the lock: the query may hang.
+        self._slots = self.capacity
         with self._lock:
             self._undelivered += 1
-            self._waiting.append(_Submitted(subcompaction, at_once))
+            self._waiting.append(subcompaction)
             self._start_jobs()
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
@@ -263,11 +260,11 @@ class PooledEngine:
         """See `Engine`. Waits until the jobs have ended, at most `CANCEL_SECONDS_MAX`."""
         with self._lock:
             for each in self._waiting:
-                self._outcomes.put(cancelled(each.subcompaction))
+                self._outcomes.put(cancelled(each))
             self._waiting.clear()
             jobs = {future: job for job, future in self._jobs.items()}
             for job in self._jobs:
-                self._cancel_job(job)
+                job.is_cancelled = True
             self._arrived.notify_all()
             idle = {future for future, job in jobs.items() if job.current is None}
         # A job between two subcompactions ends by itself, and its worker can be used again.
@@ -283,13 +280,13 @@ class PooledEngine:
         key = compaction, index
         with self._lock:
             for each in self._waiting:
-                if each.key == key:
+                if _key(each) == key:
                     self._waiting.remove(each)
-                    self._outcomes.put(cancelled(each.subcompaction))
+                    self._outcomes.put(cancelled(each))
                     return
             for job in self._jobs:
-                if job.current is not None and job.current.key == key:
-                    self._cancel_job(job)
+                if job.current is not None and _key(job.current) == key:
+                    job.is_cancelled = True
                     self._start_jobs()
                     break
             else:
@@ -320,7 +317,7 @@ class PooledEngine:
         """See `Job.deliver`."""
         with self._lock:
             current = job.current
-            if current is None or current.key != (outcome.compaction_id, outcome.index):
+            if current is None or _key(current) != _key(outcome):
                 return False
             job.taken.append(outcome)
             self._end_current(job, outcome)
@@ -330,18 +327,21 @@ class PooledEngine:
         """See `Job.following`."""
         with self._lock:
             self._idle += 1
-            self._arrived.wait_for(
-                lambda: self._next_allowed() or self._left_s(job) <= 0, self._left_s(job)
-            )
+            self._arrived.wait_for(lambda: self._waiting or self._is_over(job), self._left_s(job))
             self._idle -= 1
-            following = self._next_allowed()
-            # A large one that is next gets a job of its own.
-            if following is None or not following.subcompaction.is_small or self._left_s(job) <= 0:
+            if not self._waiting or not self._shares(self._waiting[0]) or self._is_over(job):
                 return None
-            self._begin(following)
-            job.current = following
-            job.sent[following.key] = following.subcompaction
-            return following.subcompaction
+            job.current = following = self._waiting.popleft()
+            job.sent[_key(following)] = following
+            return following
+
+    def _shares(self, subcompaction: Subcompaction) -> bool:
+        """Whether it may follow another one in a job."""
+        return subcompaction.is_small and _key(subcompaction) not in self._lost
+
+    def _is_over(self, job: Job) -> bool:
+        """Whether the job takes no more: it is old, or another job waits for a core."""
+        return self._left_s(job) <= 0 or len(self._jobs) > self._slots
 
     def _left_s(self, job: Job) -> float:
         return 0.0 if job.is_cancelled else job.until_s - self._clock.monotonic_s()
@@ -349,46 +349,28 @@ class PooledEngine:
     # -- with the lock
 
     def _start_jobs(self) -> None:
-        while not self._closed and (submitted := self._next_allowed()) is not None:
-            if submitted.subcompaction.is_small and len(self._waiting) <= self._idle:
-                break
+        while not self._closed and self._waiting and len(self._jobs) < JOBS_MAX:
             running = sum(not job.is_cancelled for job in self._jobs)
-            if running >= submitted.at_once.slots or len(self._jobs) >= JOBS_MAX:
+            is_taken = len(self._waiting) <= self._idle or running >= self._slots
+            if is_taken and self._shares(self._waiting[0]):
                 break
-            self._begin(submitted)
-            group = f"compactord-{submitted.key[0]}-{submitted.key[1]}-{next(self._numbers)}"
-            job = Job(self, group, submitted, self._clock.monotonic_s() + _JOB_SECONDS_MAX)
+            first = self._waiting.popleft()
+            group = f"compactord-{first.compaction_id}-{first.index}-{next(self._numbers)}"
+            job = Job(self, group, first, self._clock.monotonic_s() + _JOB_SECONDS_MAX)
             self._jobs[job] = self._threads.submit(self._carry, job)
         self._arrived.notify_all()
-
-    def _next_allowed(self) -> _Submitted | None:
-        """The first in the queue whose table may run another one."""
-        for each in self._waiting:
-            if self._running[each.subcompaction.table] < each.at_once.of_table:
-                return each
-        return None
-
-    def _begin(self, submitted: _Submitted) -> None:
-        self._waiting.remove(submitted)
-        self._running[submitted.subcompaction.table] += 1
-
-    def _cancel_job(self, job: Job) -> None:
-        if job.current is not None and not job.is_cancelled:
-            self._running.subtract([job.current.subcompaction.table])
-        job.is_cancelled = True
 
     def _end_current(self, job: Job, outcome: SubcompactionOutcome | None) -> None:
         """End the job's current subcompaction; without an outcome it waits again."""
         current, job.current = job.current, None
         assert current is not None, "it runs"
-        if not job.is_cancelled:
-            self._running.subtract([current.subcompaction.table])
-            self._running += Counter()
-        elif not isinstance(outcome, SubcompactionResult):
-            outcome = cancelled(current.subcompaction)
+        if job.is_cancelled and not isinstance(outcome, SubcompactionResult):
+            outcome = cancelled(current)
         if outcome is None:
+            self._lost.add(_key(current))
             self._waiting.appendleft(current)
         else:
+            self._lost.discard(_key(current))
             self._outcomes.put(outcome)
 
     # -- threads
@@ -408,7 +390,7 @@ class PooledEngine:
             job.until_s = 0.0
             if job.current is not None:
                 # The job may have failed because of another subcompaction, so it runs once more.
-                is_first = job.current.subcompaction is job.first
+                is_first = job.current is job.first
                 self._end_current(job, _failure(job.first, failed) if is_first else None)
             self._start_jobs()
 

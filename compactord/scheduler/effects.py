@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, Round, UnderWay
-from compactord.model import AtOnce, Subcompaction, SubcompactionResult, TableName
+from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.table.backlog import DispatchFilter
 from compactord.table.jobs import CycleResult, InFlight, InputsReplaced
@@ -65,7 +65,6 @@ class Submit:
     """Submit to the engine; the outcome comes as `subcompaction_ended`."""
 
     subcompaction: Subcompaction
-    at_once: AtOnce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

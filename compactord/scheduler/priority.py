@@ -15,14 +15,12 @@ slot is lost until the engine reports its end or is started again. Pure except f
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compactord.config.model import Limits
 from compactord.config.policy import TablePolicy
-from compactord.model import SMALL_BYTES, Subcompaction
+from compactord.model import Subcompaction
 from compactord.scheduler.compaction import CompactionRecord, PriorityClass
 from compactord.table.backlog import PendingCompaction
 from compactord.table.planning import LAG_SERVED_FIRST
@@ -32,23 +30,22 @@ _OVERDUE = 2
 _ORDER = {each: place for place, each in enumerate(PriorityClass)}
 # Subcompactions with at least this much input are large: they never get the last slot.
 LARGE_BYTES = 256 << 20
-SMALL_IN_SLOT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
     """A table that could use a slot now: for a cut subcompaction, or for its next decision.
 
-    It holds `slots`, fewer than `slots_max` if it may have more. `is_large`: it would run a large
-    subcompaction. `virtual_time` is the cost of the slots it got so far, divided by its weight.
-    `lag` is the wait of readers as a share of their limit.
+    It holds `slots`, at most `slots_max`. `is_large`: it would run a large subcompaction.
+    `virtual_time` is the cost of the slots it got so far, divided by its weight. `lag` is the wait
+    of readers as a share of their limit.
     """
 
     index: int
     priority_class: PriorityClass
     benefit: float
     weight: float
-    slots: float
+    slots: int
     slots_max: int
     is_large: bool
     virtual_time: float
@@ -92,7 +89,7 @@ def choose(
     contenders: Sequence[Contender],
     *,
     slots: int,
-    free: float,
+    free: int,
     large_running: int,
     spares_others: bool = False,
 ) -> Contender | None:
@@ -118,18 +115,9 @@ def choose(
     return min([c for c in able if has_less_than_share(c)] or able, key=_virtual_time)
 
 
-def load(size_bytes: int) -> float:
-    """The share of a slot that a subcompaction with this much input takes.
-
-    Small ones run one after the other in one task. So that their worker does not wait for the next,
-    several are submitted for one slot.
-    """
-    return 1 / SMALL_IN_SLOT if size_bytes < SMALL_BYTES else 1
-
-
 def cost(size_bytes: int) -> float:
-    """The cost of a subcompaction: 1 for a slot, more for a large one."""
-    return load(size_bytes) + size_bytes / LARGE_BYTES
+    """The cost of a slot: about 1 for a small subcompaction, more for a large one."""
+    return 1 + size_bytes / LARGE_BYTES
 
 
 def _virtual_time(contender: Contender) -> tuple[int, float, float]:
@@ -192,14 +180,9 @@ class AtEngine:
     _checked_ms: int = 0
 
     @property
-    def load(self) -> float:
-        """Slots taken by those within their time limit."""
-        return sum(load(each.size_bytes) for each in self._submitted.values() if not each.hung_ms)
-
-    @property
     def running(self) -> int:
-        """Slots in use; with small ones that wait for their turn in one of them."""
-        return math.ceil(self.load)
+        """How many are within their time limit."""
+        return len(self._submitted) - self.hung
 
     @property
     def hung(self) -> int:
@@ -239,12 +222,8 @@ class AtEngine:
         if paused_ms > PAUSE_MS:
             for each in self._submitted.values():
                 each.began_ms += paused_ms if each.began_ms else 0
-        of_table: Counter[int] = Counter()
         for place, each in enumerate(list(self._submitted.values())):
-            table = each.record.table
-            of_table[table.index] += not each.is_abandoned
-            waits = place >= at_once or of_table[table.index] > table.policy.max_concurrent_tasks
-            if waits and not each.hung_ms:
+            if place >= at_once and not each.hung_ms:
                 # It waits for a core; a running one may have lost its executor.
                 each.began_ms = 0
             elif not each.began_ms:

@@ -30,7 +30,7 @@ from compactord.scheduler.halts import (
     halt_of_buckets,
     halt_of_hold,
 )
-from compactord.scheduler.priority import Key, Submitted, load, priority_class
+from compactord.scheduler.priority import Key, Submitted, priority_class
 from compactord.table.backlog import PendingCompaction
 from compactord.table.jobs import Planned
 from compactord.table.status import TableInfo
@@ -184,11 +184,9 @@ class ScheduledTable:
         return any(each.status is Status.FINISHED for each in self.compactions.values())
 
     @property
-    def slots(self) -> float:
-        """Slots taken by its subcompactions at the engine, besides the abandoned ones."""
-        return sum(
-            load(each.size_bytes) for each in self.at_engine.values() if not each.is_abandoned
-        )
+    def slots(self) -> int:
+        """How many subcompactions it has at the engine, besides the abandoned ones."""
+        return sum(not each.is_abandoned for each in self.at_engine.values())
 
     @property
     def abandoned(self) -> list[CompactionRecord]:

@@ -6,7 +6,6 @@ subcompaction that is already cut, or dispatches its next decision, which needs 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Set
 from dataclasses import replace
@@ -15,8 +14,8 @@ from compactord.clock import WallTime
 from compactord.config.model import Limits
 from compactord.config.policy import TablePolicy
 from compactord.config.windows import may_start
-from compactord.model import AtOnce, TableName, WorkKind
-from compactord.scheduler.compaction import CompactionRecord, PriorityClass, Status
+from compactord.model import TableName, WorkKind
+from compactord.scheduler.compaction import CompactionRecord, PriorityClass
 from compactord.scheduler.effects import DispatchJob, Submit
 from compactord.scheduler.events import CompactionStarted
 from compactord.scheduler.priority import (
@@ -27,7 +26,6 @@ from compactord.scheduler.priority import (
     choose,
     cost,
     lag_of,
-    load,
     most_urgent,
     time_limit_ms,
 )
@@ -153,13 +151,10 @@ class Slots:
         if not self._wanted:
             return
         preparing = sum(
-            load(record.pending.size_bytes)
-            for scheduled in tables
-            if scheduled.is_dispatching and not scheduled.is_job_hung(now_ms)
-            for record in scheduled.with_status(Status.PLANNED)
+            scheduled.is_dispatching and not scheduled.is_job_hung(now_ms) for scheduled in tables
         )
         slots -= self.engine.hung
-        free = slots - self.engine.load - preparing
+        free = slots - self.engine.running - preparing
         large = self.engine.large_running
         if free <= 0:
             return
@@ -191,12 +186,10 @@ class Slots:
             record = scheduled.next_waiting
             if record is not None:
                 large += chosen.is_large
-                free -= load(record.subcompaction_bytes)
-                yield self._submit(scheduled, record, chosen, slots, now_ms)
+                yield self._submit(scheduled, record, chosen, now_ms)
             else:
-                dispatch = self._begin_dispatch(scheduled, math.ceil(free), now_ms)
-                free -= load(scheduled.compactions[dispatch.compaction_id].pending.size_bytes)
-                yield dispatch
+                yield self._begin_dispatch(scheduled, free, now_ms)
+            free -= 1
             self._contend(scheduled, contenders, now_ms)
 
     def skip(self, scheduled: ScheduledTable, now_ms: int, *, may_begin: bool) -> DispatchFilter:
@@ -296,12 +289,7 @@ class Slots:
         return may_start(policy.windows, kind, self._wall.at(now_ms), self._wall.zone)
 
     def _submit(
-        self,
-        scheduled: ScheduledTable,
-        record: CompactionRecord,
-        chosen: Contender,
-        slots: int,
-        now_ms: int,
+        self, scheduled: ScheduledTable, record: CompactionRecord, chosen: Contender, now_ms: int
     ) -> Submit:
         scheduled.version += 1
         subcompaction = record.in_flight.waiting.popleft()
@@ -319,8 +307,7 @@ class Slots:
                 limit_ms=time_limit_ms(self.limits, size),
             )
         )
-        at_once = AtOnce(slots, scheduled.policy.max_concurrent_tasks)
-        return Submit(subcompaction=subcompaction, at_once=at_once)
+        return Submit(subcompaction=subcompaction)
 
     def _begin_dispatch(self, scheduled: ScheduledTable, free: int, now_ms: int) -> DispatchJob:
         pending = scheduled.best_candidate

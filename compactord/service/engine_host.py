@@ -15,14 +15,7 @@ import structlog
 
 from compactord.engine.base import Engine
 from compactord.errors import CompactordError, EngineUnavailable
-from compactord.model import (
-    NO_LIMIT,
-    AtOnce,
-    FailureKind,
-    Subcompaction,
-    SubcompactionFailure,
-    SubcompactionOutcome,
-)
+from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
 
 _log = structlog.get_logger()
 _WATCH_S = 2.0
@@ -76,13 +69,13 @@ class EngineHost:
     def start(self) -> None:
         self._keeper.start()
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         """Submit a subcompaction. If the engine has died, `engine_down` follows a moment later."""
         engine = self._engine
         if engine is None:
             return
         try:
-            engine.submit(subcompaction, at_once)
+            engine.submit(subcompaction)
         except EngineUnavailable as error:
             self._fail(str(error))
         else:

@@ -302,8 +302,8 @@ class JobRunner:
     def run(self, effect: effects.Effect) -> None:
         """Begin the effect."""
         match effect:
-            case effects.Submit(subcompaction=subcompaction, at_once=at_once):
-                self.engine().submit(subcompaction, at_once)
+            case effects.Submit(subcompaction=subcompaction):
+                self.engine().submit(subcompaction)
             case effects.Cancel(subcompaction=subcompaction):
                 self.engine().cancel_one(subcompaction.compaction_id, subcompaction.index)
             case effects.RestartEngine(why=why):

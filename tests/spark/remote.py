@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from compactord.engine.base import PooledEngine
 from compactord.engine.spark import ClassicCarrier, start_spark
-from compactord.model import NO_LIMIT, AtOnce, Subcompaction, SubcompactionOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome
 
 Answer = TypeVar("Answer")
 
@@ -35,7 +35,7 @@ class RemoteEngine:
             self.end()
             raise
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         self._call(("submit", subcompaction))
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:

@@ -12,7 +12,7 @@ import pytest
 
 from compactord.catalog.open import open_catalog
 from compactord.cli.command import main
-from compactord.model import NO_LIMIT, AtOnce, Subcompaction
+from compactord.model import Subcompaction
 from compactord.storage.open import STORES
 from tests import builders
 from tests.databases import sqlite_database
@@ -31,9 +31,9 @@ class Away(InlineEngine):
         super().__init__()
         self.sent: list[bytes] = []
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         self.sent.append(pickle.dumps(subcompaction))
-        super().submit(pickle.loads(self.sent[-1]), at_once)
+        super().submit(pickle.loads(self.sent[-1]))
 
 
 def _filled(server: StoreServer, name: str) -> str:

@@ -6,13 +6,7 @@ import pickle
 from collections import Counter
 
 from compactord.catalog.filesystem import FilesystemCatalog
-from compactord.model import (
-    NO_LIMIT,
-    AtOnce,
-    Subcompaction,
-    SubcompactionOutcome,
-    SubcompactionResult,
-)
+from compactord.model import Subcompaction, SubcompactionOutcome, SubcompactionResult
 from compactord.storage.open import STORES
 from tests import builders
 from tests.builders import FIRST
@@ -27,8 +21,8 @@ class Away(InlineEngine):
         super().__init__()
         self.asked: Counter[tuple[str, str]] = Counter()
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
-        super().submit(pickle.loads(pickle.dumps(subcompaction)), at_once)
+    def submit(self, subcompaction: Subcompaction) -> None:
+        super().submit(pickle.loads(pickle.dumps(subcompaction)))
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         outcome = super().next_outcome(timeout_s)

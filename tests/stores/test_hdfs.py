@@ -34,7 +34,7 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
-from compactord.model import NO_LIMIT, AtOnce, Subcompaction
+from compactord.model import Subcompaction
 from compactord.paimon.snapshot import read_snapshot
 from compactord.plan.table import Strategy
 from compactord.storage.base import Creation
@@ -365,8 +365,8 @@ def test_a_forked_process_has_a_client_of_its_own(server: StoreServer, folder: s
 class _Away(InlineEngine):
     """Subcompactions go to their worker as bytes."""
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
-        super().submit(pickle.loads(pickle.dumps(subcompaction)), at_once)
+    def submit(self, subcompaction: Subcompaction) -> None:
+        super().submit(pickle.loads(pickle.dumps(subcompaction)))
 
 
 def test_a_table_is_compacted_while_the_second_name_node_takes_over(

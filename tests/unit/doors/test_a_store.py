@@ -19,7 +19,7 @@ from compactord.cli.serve import load_usable, open_configured, warn_of_options
 from compactord.config.load import show_text
 from compactord.config.problems import ConfigInvalid
 from compactord.errors import UnsupportedTable, UsageError
-from compactord.model import NO_LIMIT, AtOnce, Subcompaction
+from compactord.model import Subcompaction
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage
 from compactord.storage.open import STORES, Stores, scheme_of
@@ -45,10 +45,10 @@ class Away(InlineEngine):
         super().__init__()
         self._on_the_way = on_the_way
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         payload = pickle.dumps(subcompaction)
         self._on_the_way(payload)
-        super().submit(pickle.loads(payload), at_once)
+        super().submit(pickle.loads(payload))
 
 
 @pytest.fixture(autouse=True)

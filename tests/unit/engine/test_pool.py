@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,6 @@ from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
 from compactord.model import (
     SMALL_BYTES,
-    AtOnce,
     ConcatSpec,
     FailureKind,
     Subcompaction,
@@ -240,8 +237,6 @@ def test_closing_cancels_and_closes_the_carrier_once(
 
 # -- several subcompactions in one job
 
-ONE_SLOT = AtOnce(1, 1)
-
 
 class StandingClock(SystemClock):
     """No job becomes too old for the next subcompaction, however slow the machine is."""
@@ -252,6 +247,7 @@ class StandingClock(SystemClock):
 
 @pytest.fixture
 def unhurried(carrier: ThreadCarrier) -> Iterator[PooledEngine]:
+    carrier.capacity = 1
     with PooledEngine(carrier, clock=StandingClock()) as engine:
         yield engine
 
@@ -295,9 +291,9 @@ def test_small_subcompactions_share_a_job(
     carrier.run_one = gate = Gate(lambda each: run_subcompaction(_as_written(each, tmp_path)))
     for number in range(4):
         subcompaction = append_subcompaction(tmp_path, number)
-        unhurried.submit(_large(subcompaction) if number in large else subcompaction, ONE_SLOT)
+        unhurried.submit(_large(subcompaction) if number in large else subcompaction)
     gate.opened.set()
-    assert _indexes(unhurried, 4) == [0, 1, 2, 3], "in their order"
+    assert sorted(_indexes(unhurried, 4)) == [0, 1, 2, 3]
     assert len(carrier.began) == jobs
 
 
@@ -315,28 +311,17 @@ def test_a_job_waits_a_moment_for_the_next_small_one(
     assert len(carrier.began) == 1
 
 
-def test_tables_share_a_job_but_not_their_limit(
+def test_small_ones_wait_for_a_core_and_large_ones_do_not(
     unhurried: PooledEngine, carrier: ThreadCarrier, tmp_path: Path
 ) -> None:
-    running, most = Counter[str](), Counter[str]()
-
-    def run(subcompaction: Subcompaction) -> SubcompactionOutcome:
-        running[subcompaction.table] += 1
-        most[subcompaction.table] = max(most[subcompaction.table], running[subcompaction.table])
-        time.sleep(0.02)
-        running[subcompaction.table] -= 1
-        return run_subcompaction(subcompaction)
-
-    carrier.run_one = run
-    for number in range(12):
-        table = "limited" if number % 2 else "free"
-        of_table = 1 if number % 2 else 3
-        subcompaction = replace(append_subcompaction(tmp_path, number), table=table)
-        unhurried.submit(subcompaction, AtOnce(3, of_table))
-    assert sorted(_indexes(unhurried, 12)) == list(range(12))
-    assert most["limited"] == 1
-    assert most["free"] > 1
-    assert len(carrier.began) == 3
+    carrier.run_one = gate = Gate(lambda each: run_subcompaction(_as_written(each, tmp_path)))
+    carrier.capacity = 2
+    for number in range(8):
+        subcompaction = append_subcompaction(tmp_path, number)
+        unhurried.submit(_large(subcompaction) if number < 3 else subcompaction)
+    gate.opened.set()
+    assert sorted(_indexes(unhurried, 8)) == list(range(8))
+    assert len(carrier.began) >= 3, "the large ones began at once"
 
 
 @pytest.mark.parametrize("kind", [FailureKind.LOST, FailureKind.TRANSIENT])
@@ -355,7 +340,7 @@ def test_one_that_loses_its_job_after_others_runs_again_by_itself(
 
     carrier.run_one = gate = Gate(run)
     for number in range(5):
-        unhurried.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+        unhurried.submit(append_subcompaction(tmp_path, number))
     gate.opened.set()
     outcomes = [unhurried.next_outcome(SECONDS) for _ in range(5)]
     assert [outcome.index for outcome in outcomes if outcome] == [0, 1, 2, 3, 4]
@@ -376,7 +361,7 @@ def test_the_rest_of_a_cancelled_one_s_job_goes_on(
 
     carrier.run_one = run
     for number in range(4):
-        unhurried.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+        unhurried.submit(append_subcompaction(tmp_path, number))
     first = unhurried.next_outcome(SECONDS)
     assert first is not None
     unhurried.cancel_one(7, 3)
@@ -399,7 +384,7 @@ def test_a_job_that_was_cancelled_takes_no_more(
     carrier.run_one = gate = Gate()
     with carrier.hangs:
         for number in range(2):
-            unhurried.submit(append_subcompaction(tmp_path, number), ONE_SLOT)
+            unhurried.submit(append_subcompaction(tmp_path, number))
         unhurried.cancel_one(7, 0)
         gate.opened.set()
         assert sorted(_indexes(unhurried, 2)) == [0, 1]
@@ -417,8 +402,8 @@ def test_a_hung_one_that_was_cancelled_takes_no_slot_from_others(
         return run_subcompaction(subcompaction)
 
     carrier.run_one = run
-    unhurried.submit(append_subcompaction(tmp_path, 0), ONE_SLOT)
-    unhurried.submit(append_subcompaction(tmp_path, 1), ONE_SLOT)
+    unhurried.submit(append_subcompaction(tmp_path, 0))
+    unhurried.submit(append_subcompaction(tmp_path, 1))
     assert unhurried.next_outcome(0.1) is None
     unhurried.cancel_one(7, 0)
     waited = unhurried.next_outcome(SECONDS)
@@ -441,7 +426,7 @@ def test_an_engine_of_many_slots_uses_all_of_them(carrier: ThreadCarrier, tmp_pa
     subcompaction = _large(append_subcompaction(tmp_path))
     with PooledEngine(carrier) as engine:
         assert engine.capacity == slots
-        for number in range(2 * slots):
-            engine.submit(replace(subcompaction, index=number), AtOnce(slots, slots))
-        outcomes = [engine.next_outcome(SECONDS) for _ in range(2 * slots)]
-    assert {outcome.index for outcome in outcomes if outcome} == set(range(2 * slots))
+        for number in range(slots):
+            engine.submit(replace(subcompaction, index=number))
+        outcomes = [engine.next_outcome(SECONDS) for _ in range(slots)]
+    assert {outcome.index for outcome in outcomes if outcome} == set(range(slots))

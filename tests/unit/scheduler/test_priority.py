@@ -12,7 +12,6 @@ from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import PriorityClass
 from compactord.scheduler.priority import (
     LARGE_BYTES,
-    SMALL_IN_SLOT,
     Contender,
     choose,
     cost,
@@ -222,7 +221,7 @@ def test_a_tables_most_urgent_work_goes_first_and_of_urgent_work_the_oldest() ->
     assert most_urgent([], _limits(1), 1) is None
 
 
-def test_small_subcompactions_cost_a_part_of_a_slot_and_large_ones_their_size() -> None:
-    assert SMALL_IN_SLOT * cost(0) == 1
+def test_small_subcompactions_cost_about_one_and_large_ones_their_size() -> None:
+    assert cost(0) == 1
     assert cost(LARGE_BYTES) == 2
     assert cost(8 * LARGE_BYTES) == 9

@@ -19,7 +19,7 @@ from compactord.catalog.open import open_catalog
 from compactord.config.model import CatalogSection
 from compactord.engine.base import Engine
 from compactord.errors import EngineUnavailable
-from compactord.model import NO_LIMIT, AtOnce, Subcompaction, SubcompactionOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome
 from compactord.paimon.schema import TableRef
 from compactord.service import probes
 from compactord.service.daemon import Daemon
@@ -316,7 +316,7 @@ class _Frozen(InlineEngine):
         super().__init__()
         self.has_work, self.thawed = threading.Event(), threading.Event()
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         self.has_work.set()
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:

@@ -9,8 +9,6 @@ from types import TracebackType
 from compactord.engine.base import Engine
 from compactord.errors import EngineUnavailable
 from compactord.model import (
-    NO_LIMIT,
-    AtOnce,
     FailureKind,
     RewriteStats,
     Subcompaction,
@@ -58,7 +56,7 @@ class FakeEngine:
         self.cancelled = threading.Event()
         self.cancelled_one: list[tuple[int, int]] = []
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         if self.gone is not None or self.refuses:
             raise EngineUnavailable(self.gone or "no more")
         self.submitted.put(subcompaction.index)

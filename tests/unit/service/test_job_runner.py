@@ -23,7 +23,7 @@ from compactord.maintenance.kind import OpenedTable, Round, UnderWay
 from compactord.maintenance.orphan_search import Orphan
 from compactord.maintenance.orphans import REMOVED, RemovedFiles, SweepForeign, SweepOrphans
 from compactord.maintenance.snapshots import ExpireSnapshots
-from compactord.model import NO_LIMIT, AtOnce, Subcompaction, SubcompactionResult, TableName
+from compactord.model import Subcompaction, SubcompactionResult, TableName
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import read_snapshot, snapshot_ids
@@ -94,7 +94,7 @@ class Harness:
             open=partial(table_in_folder, storage),
         )
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         self.submitted.append(subcompaction)
 
     def cancel_one(self, compaction: int, index: int) -> None:
@@ -252,7 +252,7 @@ def test_what_concerns_a_table_that_was_never_opened_is_answered(harness: Harnes
 
 def test_subcompactions_go_to_the_engine_at_once(harness: Harness) -> None:
     made = subcompaction(3)
-    harness.runner.run(Submit(subcompaction=made, at_once=NO_LIMIT))
+    harness.runner.run(Submit(subcompaction=made))
     assert harness.submitted == [made]
 
 

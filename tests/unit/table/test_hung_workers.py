@@ -10,7 +10,7 @@ from compactord.engine.base import cancelled
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import EngineUnavailable
 from compactord.ids import owner_of
-from compactord.model import NO_LIMIT, AtOnce, Subcompaction, SubcompactionOutcome
+from compactord.model import Subcompaction, SubcompactionOutcome
 from compactord.paimon.schema import TableRef
 from tests import builders
 from tests.builders import VirtualClock
@@ -36,11 +36,11 @@ class HangingEngine(InlineEngine):
         self.cancelled_after_s: list[float] = []
         self._begun_s = 0.0
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         if self.hung is None:
             self.hung, self._begun_s = subcompaction, self.clock.monotonic_s()
         else:
-            super().submit(subcompaction, at_once)
+            super().submit(subcompaction)
 
     def next_outcome(self, timeout_s: float | None) -> SubcompactionOutcome | None:
         outcome = super().next_outcome(timeout_s)

@@ -16,14 +16,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.maintenance.orphans import SweepOrphans
-from compactord.model import (
-    NO_LIMIT,
-    AtOnce,
-    FailureKind,
-    Subcompaction,
-    SubcompactionFailure,
-    SubcompactionOutcome,
-)
+from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, SubcompactionOutcome
 from compactord.paimon import paths
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.manifest.manifest_files import encode_manifest_list
@@ -150,9 +143,9 @@ def test_the_rest_of_a_commit_is_published_when_one_bucket_is_dropped() -> None:
 class _OnlyBucket0(InlineEngine):
     """Its workers cannot do the subcompactions of any other bucket."""
 
-    def submit(self, subcompaction: Subcompaction, at_once: AtOnce = NO_LIMIT) -> None:
+    def submit(self, subcompaction: Subcompaction) -> None:
         if subcompaction.write.folder.endswith("/bucket-0"):
-            super().submit(subcompaction, at_once)
+            super().submit(subcompaction)
         else:
             self._finished.append(_failed(subcompaction, FailureKind.POISON))
 
