@@ -1,6 +1,8 @@
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.SplittableRandom;
 import java.util.UUID;
 import java.util.concurrent.Callable;
@@ -11,6 +13,8 @@ import java.util.concurrent.Future;
 import org.apache.paimon.append.AppendCompactCoordinator;
 import org.apache.paimon.append.AppendCompactTask;
 import org.apache.paimon.data.BinaryString;
+import org.apache.paimon.data.GenericArray;
+import org.apache.paimon.data.GenericMap;
 import org.apache.paimon.data.GenericRow;
 import org.apache.paimon.index.BucketAssigner;
 import org.apache.paimon.data.Timestamp;
@@ -20,6 +24,7 @@ import org.apache.paimon.operation.BaseAppendFileStoreWrite;
 import org.apache.paimon.options.ExpireConfig;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.paimon.shade.org.apache.datasketches.hll.HllSketch;
 import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
@@ -31,6 +36,7 @@ import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.source.EndOfScanException;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataTypeRoot;
+import org.apache.paimon.utils.RoaringBitmap32;
 
 /** Tables to measure, and measured compactions. Janino compiles this: no lambdas, raw types. */
 public class Bench {
@@ -47,8 +53,8 @@ public class Bench {
     /**
      * Commits "commits" times "rows" random rows, keys drawn from "keys" numbers from "first_key"
      * on, "nulls" percent of the other values null. The keys of a commit ascend if they are
-     * "distinct", one of each rows-th part of the numbers. Types are those of the newest schema;
-     * "seed" decides all values.
+     * "distinct", one of each rows-th part of the numbers. A column p is the key's number modulo
+     * "partitions". Types are those of the newest schema; "seed" decides all values.
      */
     public void fill(String json) throws Exception {
         JsonNode args = (JsonNode) Rows.MAPPER.readTree(json);
@@ -59,6 +65,7 @@ public class Bench {
         int first = ((JsonNode) args.get("first_key")).asInt();
         boolean distinct = ((JsonNode) args.get("distinct")).asBoolean();
         int nulls = ((JsonNode) args.get("nulls")).asInt();
+        int partitions = ((JsonNode) args.get("partitions")).asInt();
         SplittableRandom random = new SplittableRandom(((JsonNode) args.get("seed")).asLong());
         IOManager io = IOManager.create(scratch);
         try {
@@ -75,7 +82,12 @@ public class Bench {
                                         ? j * (keys / rows) + random.nextInt(keys / rows)
                                         : random.nextInt(keys);
                         GenericRow row =
-                                row(table.schema().fields(), random, first + key, nulls);
+                                row(
+                                        table.schema().fields(),
+                                        random,
+                                        first + key,
+                                        nulls,
+                                        partitions);
                         if (assigner == null) {
                             write.write(row);
                         } else {
@@ -100,11 +112,14 @@ public class Bench {
     }
 
     private static GenericRow row(
-            List fields, SplittableRandom random, int key, int nulls) {
+            List fields, SplittableRandom random, int key, int nulls, int partitions) {
         GenericRow row = new GenericRow(fields.size());
         for (int i = 0; i < fields.size(); i++) {
             DataField field = (DataField) fields.get(i);
-            Object value = value(field, random, key);
+            Object value =
+                    field.name().equals("p")
+                            ? Integer.valueOf(key % partitions)
+                            : value(field, random, key);
             boolean isNull =
                     nulls > 0 && field.type().isNullable() && random.nextInt(100) < nulls;
             row.setField(i, isNull ? null : value);
@@ -144,6 +159,45 @@ public class Bench {
             return BinaryString.fromString("category-" + random.nextInt(50));
         } else if (name.equals("ts")) {
             return Timestamp.fromEpochMillis(random.nextLong(MILLIS_MAX));
+        }
+        return aggregated(name, random);
+    }
+
+    private static Object aggregated(String name, SplittableRandom random) {
+        if (name.equals("ar")) {
+            Object[] numbers = new Object[3];
+            for (int i = 0; i < numbers.length; i++) {
+                numbers[i] = Integer.valueOf(random.nextInt(50));
+            }
+            return new GenericArray(numbers);
+        } else if (name.equals("m")) {
+            Map entries = new LinkedHashMap();
+            while (entries.size() < 3) {
+                Object key = BinaryString.fromString("key-" + random.nextInt(20));
+                entries.put(key, Integer.valueOf(random.nextInt()));
+            }
+            return new GenericMap(entries);
+        } else if (name.equals("ne")) {
+            Object[] entries = new Object[3];
+            for (int i = 0; i < entries.length; i++) {
+                Object text = BinaryString.fromString("text-" + random.nextInt(1000));
+                entries[i] = GenericRow.of(new Object[] {Integer.valueOf(random.nextInt(20)), text});
+            }
+            return new GenericArray(entries);
+        } else if (name.equals("li")) {
+            return BinaryString.fromString("text-" + random.nextInt(1 << 20));
+        } else if (name.equals("rb")) {
+            RoaringBitmap32 bitmap = new RoaringBitmap32();
+            for (int i = 0; i < 20; i++) {
+                bitmap.add(random.nextInt(1 << 16));
+            }
+            return bitmap.serialize();
+        } else if (name.equals("hl")) {
+            HllSketch sketch = new HllSketch(12);
+            for (int i = 0; i < 6; i++) {
+                sketch.update(random.nextLong());
+            }
+            return sketch.toCompactByteArray();
         }
         throw new IllegalArgumentException("no values for column " + name);
     }

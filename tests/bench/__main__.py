@@ -1,6 +1,6 @@
 """How fast and how large: our compaction beside Java's, on the same tables and the same cores.
 
-    python -m tests.bench                          # all cases, about an hour
+    python -m tests.bench                          # all cases, more than an hour
     python -m tests.bench pk small --json /tmp/b.json
     python -m tests.bench pk small --compare /tmp/b.json    # beside an earlier run's figures
     python -m tests.bench --quick                  # tiny sizes: only that it runs
@@ -13,7 +13,8 @@ changelog (of full compaction, with a row for each change), lookup (a minor comp
 the keys of one level-0 file above) and lookup-small (a smaller one of neighbouring keys), vectors
 and vectors-small (the same with deletion vectors, which mark what is found), vectors-append (files
 of which a third is deleted), altered (half of the files have an older schema), append, small,
-buckets (32 of them) and dynamic (as many dynamic ones) compare both sides; scan looks at reading a
+buckets (32 of them) and dynamic (as many dynamic ones) compare both sides, and so do the tables of
+shapes, each of which is a case, too: those that were slower than Java once; scan looks at reading a
 table's state, append-plan at planning very many small files, bucket-plan at planning very many
 buckets, orphans at looking for files that nothing names among a million, expire at the expiry of a
 thousand snapshots beside Java's, partitions at that of ten thousand partitions, kernel at the merge
@@ -31,12 +32,13 @@ pk-s3, small-s3, lookup-s3 and lookup-small-s3 are these cases on an S3 server o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +47,14 @@ from compactord.engine.spark import start_spark
 from tests.bench.compare import Cases, compare, comparison_text, is_as_quick, read_cases
 from tests.bench.contest import WARM_UPS, Rules, contest
 from tests.bench.large import large
+from tests.bench.peers import CorePeer
 from tests.bench.report import contest_text, environment, figures_text, write_json
 from tests.bench.service_soak import is_sound, soak
 from tests.bench.stores import STORE_CASES, in_store
-from tests.bench.tables import SHAPES, Shape
+from tests.bench.tables import MORE_SHAPES, SHAPES, Shape
 
 _CORES = 2
+_Run = Callable[[], dict[str, Any]]
 _FULL, _QUICK = "full", "quick"
 # Case: arguments of a bench that prints lines of JSON, at full and at tiny size.
 _LINES = {
@@ -131,7 +135,7 @@ _SERVICE = {
     }
     for case in ("idle", "memory", "latency", "load", "fleet")
 }
-_CASES = (*SHAPES, *_LINES, "start", *_SERVICE, *STORE_CASES)
+_CASES = (*SHAPES, "shapes", *_LINES, "start", *_SERVICE, *STORE_CASES)
 
 
 def main() -> int:
@@ -143,7 +147,7 @@ def main() -> int:
     judged = not arguments.quick
     where = environment(cores)
     found: dict[str, dict[str, Any]] = {}
-    for name, run in _runs(arguments, cores, machine).items():
+    for name, run in _runs(arguments, cores, machine):
         load = os.getloadavg()[0]
         found[name] = run() | {"load_average": max(load, os.getloadavg()[0])}
         text = contest_text if "same_rows_as_java" in found[name] else figures_text
@@ -214,7 +218,7 @@ def _arguments() -> argparse.Namespace:
     )
     arguments = parser.parse_args()
     for case in arguments.cases:
-        if case not in (*_CASES, "pk-bigint"):
+        if case not in (*_CASES, *MORE_SHAPES, "pk-bigint"):
             parser.error(f"unknown case {case}; cases are {', '.join(_CASES)}")
     return arguments
 
@@ -232,40 +236,63 @@ def _core_list(text: str) -> list[int]:
 
 def _runs(
     arguments: argparse.Namespace, cores: list[int], machine: frozenset[int]
-) -> dict[str, Callable[[], dict[str, Any]]]:
-    """What to run, by name, in the order in which it is listed above."""
+) -> Iterator[tuple[str, _Run]]:
+    """What to run before the next is asked for, by name."""
     if arguments.soak:
         how = {"cores": tuple(cores), "machine": machine, "folder": arguments.folder}
-        return {"soak": lambda: soak(seconds=arguments.seconds, **how)}
+        yield "soak", lambda: soak(seconds=arguments.seconds, **how)
+        return
     if arguments.large:
-        return {"large": lambda: _in_folder(arguments, lambda f, e: large(f, e, arguments.quick))}
+        yield "large", lambda: _in_folder(arguments, lambda f, e: large(f, e, arguments.quick))
+        return
     wanted = set(arguments.cases or _CASES)
     if "pk" in wanted:
         wanted |= {"pk-string", "pk-three"}
     if "pk-bigint" in wanted:
         wanted.add("pk")
-    runs: dict[str, Callable[[], dict[str, Any]]] = {}
-    for case in SHAPES:
+    if "shapes" in wanted:
+        wanted |= MORE_SHAPES.keys()
+    for case, shape in SHAPES.items():
         if case in wanted:
-            runs[case] = lambda case=case: _contest(arguments, case)
+            yield case, lambda shape=shape: _contest(arguments, shape)
+    yield from _more_contests(arguments, wanted)
     size = _QUICK if arguments.quick else _FULL
     for case in _LINES:
         if case in wanted:
             # On one core, as its figures are per core; of a contest both sides have all.
             on = cores if case == "expire" else cores[:1]
             command = _LINES[case][size]
-            runs[case] = lambda case=case, command=command, on=on: _line_figures(case, command, on)
+            yield case, lambda case=case, command=command, on=on: _line_figures(case, command, on)
     if "start" in wanted:
         beside = [] if arguments.base is None else ["--base", str(arguments.base.resolve())]
-        runs["start"] = lambda: _line_figures("start", [*_START[size], *beside], cores)
+        yield "start", lambda: _line_figures("start", [*_START[size], *beside], cores)
     for case in _SERVICE:
         if case in wanted:
             command = _SERVICE[case][size]
-            runs[case] = lambda case=case, command=command: _line_figures(case, command, cores)
+            yield case, lambda case=case, command=command: _line_figures(case, command, cores)
     for case, shape in STORE_CASES.items():
         if case in wanted:
-            runs[case] = lambda shape=shape: _in_store(arguments, shape)
-    return runs
+            yield case, lambda shape=shape: _in_store(arguments, shape)
+
+
+def _more_contests(
+    arguments: argparse.Namespace, wanted: Container[str]
+) -> Iterator[tuple[str, _Run]]:
+    """In the same JVMs: Java takes longer for the first tables, and a job runs for hours."""
+    shapes = {case: shape for case, shape in MORE_SHAPES.items() if case in wanted}
+    if not shapes:
+        return
+    rules = _rules(arguments, with_flink=False, with_floor=False)
+    with start_spark(f"local[{_CORES}]") as engine, CorePeer() as maker, CorePeer() as core:
+        for case, shape in shapes.items():
+            sized = shape.tiny() if arguments.quick else shape
+            with _folder(arguments) as folder:
+                yield (
+                    case,
+                    lambda folder=folder, sized=sized: contest(
+                        folder, sized, engine, rules, maker=maker, core=core
+                    ),
+                )
 
 
 def _in_store(arguments: argparse.Namespace, shape: Shape) -> dict[str, Any]:
@@ -277,25 +304,34 @@ def _in_store(arguments: argparse.Namespace, shape: Shape) -> dict[str, Any]:
     )
 
 
-def _contest(arguments: argparse.Namespace, case: str) -> dict[str, Any]:
-    shape = SHAPES[case].tiny() if arguments.quick else SHAPES[case]
-    rules = Rules(
+def _contest(arguments: argparse.Namespace, shape: Shape) -> dict[str, Any]:
+    sized = shape.tiny() if arguments.quick else shape
+    with_flink = not (arguments.quick or arguments.no_flink)
+    rules = _rules(arguments, with_flink=with_flink, with_floor=True)
+    return _in_folder(arguments, lambda folder, engine: contest(folder, sized, engine, rules))
+
+
+def _rules(arguments: argparse.Namespace, *, with_flink: bool, with_floor: bool) -> Rules:
+    return Rules(
         repetitions=1 if arguments.quick else arguments.repetitions,
         warm_ups=0 if arguments.quick else WARM_UPS,
-        with_flink=not (arguments.quick or arguments.no_flink),
+        with_flink=with_flink,
+        with_floor=with_floor,
     )
-    return _in_folder(arguments, lambda folder, engine: contest(folder, shape, engine, rules))
 
 
 def _in_folder(
     arguments: argparse.Namespace, run: Callable[[Path, Engine], dict[str, Any]]
 ) -> dict[str, Any]:
     """With a folder that goes afterwards and a Spark that is up."""
-    with (
-        tempfile.TemporaryDirectory(prefix="compactord-bench-", dir=arguments.folder) as folder,
-        start_spark(f"local[{_CORES}]") as engine,
-    ):
-        return run(Path(folder), engine)
+    with _folder(arguments) as folder, start_spark(f"local[{_CORES}]") as engine:
+        return run(folder, engine)
+
+
+@contextlib.contextmanager
+def _folder(arguments: argparse.Namespace) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="compactord-bench-", dir=arguments.folder) as folder:
+        yield Path(folder)
 
 
 def _line_figures(case: str, command: list[str], cores: list[int]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,24 +27,34 @@ class Rules:
     repetitions: int
     warm_ups: int
     with_flink: bool
+    with_floor: bool
 
 
-def contest(folder: Path, shape: Shape, engine: Engine, rules: Rules) -> dict[str, Any]:
-    """Make the table below `folder`, let all sides compact it, and remove it.
+def contest(
+    folder: Path,
+    shape: Shape,
+    engine: Engine,
+    rules: Rules,
+    *,
+    maker: CorePeer | None = None,
+    core: CorePeer | None = None,
+) -> dict[str, Any]:
+    """Make the table below `folder` and let all sides compact it.
 
     Each side has a JVM of its own, and tables are made in another: code compiled for writing would
-    not be the best for compacting.
+    not be the best for compacting. `maker` and `core` are JVMs that have done other tables.
     """
     table = folder / "bench.db" / "table"
-    with CorePeer() as maker:
+    idle = [] if maker is None else [maker.pid]
+    with _open(maker) as maker:
         make_table(maker, table, shape)
         files = maker.files(table)
     full = shape.is_full
     java: list[Measured] = []
     flink: list[Measured] = []
     ours: list[OurRun] = []
-    with CorePeer() as core:
-        our_side = OurSide(engine, excluded=[core.pid])
+    with _open(core) as core:
+        our_side = OurSide(engine, excluded=[core.pid, *idle])
         for _ in range(rules.warm_ups + rules.repetitions):
             with fresh_copy(table, "java") as copy:
                 java.append(core.compact_measured(copy, full=full))
@@ -57,13 +68,19 @@ def contest(folder: Path, shape: Shape, engine: Engine, rules: Rules) -> dict[st
                     flink.append(peer.compact_measured(copy))
     warm = rules.warm_ups
     found = figures(java[warm:], flink[warm:], ours[warm:])
-    if shape.above:
+    if shape.partitions:
+        found["tree_cpu_ms_per_bucket"] = 1000 * found["tree_cpu_s"] / shape.partitions
+    if not shape.is_full and shape.above:
         found["read_share"] = _read_share(found["mb_in"] * 1e6, files)
-    else:
+    elif rules.with_floor:
         with fresh_copy(table, "floor") as copy:
             lowest = floor(copy, full=full, repetitions=rules.repetitions)
         found |= _floor_figures(lowest)
     return found | {"rows_read_back": rows, "same_rows_as_java": is_same}
+
+
+def _open(peer: CorePeer | None) -> contextlib.AbstractContextManager[CorePeer]:
+    return CorePeer() if peer is None else contextlib.nullcontext(peer)
 
 
 def _same_rows(core: CorePeer, table: Path, ours: OurSide, shape: Shape) -> tuple[bool, int]:
@@ -74,12 +91,23 @@ def _same_rows(core: CorePeer, table: Path, ours: OurSide, shape: Shape) -> tupl
     with fresh_copy(table, "java") as theirs, fresh_copy(table, "ours") as mine:
         core.compact_measured(theirs, full=shape.is_full)
         ours.compact(mine, full=shape.is_full)
-        expected, found = core.read_checksum(theirs), core.read_checksum(mine)
+        expected, found = (_rows(core, side, shape) for side in (theirs, mine))
         is_same = expected == found
         if "changelog-producer" in shape.options and shape.above:
             changes = [core.read_checksum(side, options=_CHANGES) for side in (theirs, mine)]
             is_same &= changes[0] == changes[1] and changes[0][0] == 2 * shape.rows
     return is_same, found[0]
+
+
+def _rows(core: CorePeer, table: Path, shape: Shape) -> tuple[int, Any]:
+    """How many, and what is equal if they are, whatever their order."""
+    if not shape.any_order:
+        return core.read_checksum(table)
+    rows = [
+        [sorted(value) if isinstance(value, list) else value for value in row]
+        for row in core.read(table)
+    ]
+    return len(rows), sorted(rows)
 
 
 def _read_share(bytes_in: float, files: Sequence[Mapping[str, Any]]) -> float:

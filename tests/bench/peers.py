@@ -52,13 +52,14 @@ class CorePeer(Judge):
         first_key: int = 0,
         distinct: bool = False,
         nulls: int = 0,
+        partitions: int = 0,
         seed: int = 7,
     ) -> None:
         """Commit random rows; columns are recognised by their names (see `tables`).
 
         Keys are among the `keys` numbers from `first_key` on; `distinct`: those of a commit, which
-        are then spread evenly. `nulls` is the percentage of nulls among the values. The same seed
-        gives the same rows.
+        are then spread evenly. `nulls` is the percentage of nulls among the values, `partitions`
+        how many values a column `p` has. The same seed gives the same rows.
         """
         arguments = {
             "path": str(path),
@@ -68,6 +69,7 @@ class CorePeer(Judge):
             "first_key": first_key,
             "distinct": distinct,
             "nulls": nulls,
+            "partitions": partitions,
             "seed": seed,
         }
         self._jvm.call("Bench", "fill", arguments)

@@ -73,6 +73,35 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
     "small": (_at_most("wall_s", 0.15), _MEMORY),
     "buckets": (_at_most("snapshots", 3), _MEMORY),
     "dynamic": (_at_most("snapshots", 3), _MEMORY),
+    # Of `shapes`: 500 partitions of two files, 100 dynamic buckets of five files, all small.
+    "part500-append": (
+        _at_least("java_wall_ratio", 0.4),
+        _at_most("tree_cpu_ms_per_bucket", 14),
+        _MEMORY,
+    ),
+    "part500-pk": (
+        _at_least("java_wall_ratio", 0.6),
+        _at_most("tree_cpu_ms_per_bucket", 14),
+        _MEMORY,
+    ),
+    "dyn100": (_at_least("java_wall_ratio", 1.0), _MEMORY),
+    **{
+        case: (_at_least("java_cpu_ratio", ratio), _MEMORY)
+        for case, ratio in (
+            ("collect", 3.0),
+            ("collect-distinct", 3.0),
+            ("merge-map", 3.0),
+            ("nested-update", 3.0),
+            ("listagg", 3.0),
+            ("rbm32", 1.0),
+            ("hll", 0.9),
+            ("pk-gzip", 1.4),
+            ("pk-many-groups", 2.0),
+            ("append-many-groups", 2.0),
+            ("disjoint", 8.0),
+            ("huge-tiny", 6.0),
+        )
+    },
     # Beside the same table in local files, in turns; the delay is 10 ms for each request.
     "pk-s3": (
         _at_most("s3_cpu_ratio", 1.3),

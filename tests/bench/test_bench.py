@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.bench.peers import CorePeer
-from tests.bench.tables import SHAPES, make_table
+from tests.bench.tables import MORE_SHAPES, SHAPES, make_table
 from tests.bench.targets import TARGETS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -64,6 +64,17 @@ def test_both_sides_mark_the_same_rows_and_leave_the_same_ones_out(tmp_path: Pat
         assert 0 < found["read_share"] <= 1
     found = cases["vectors-append"]
     assert (found["rows_in"], found["rows_read_back"]) == (3000, 2100)
+
+
+def test_all_shapes_are_compared_and_have_targets(tmp_path: Path) -> None:
+    cases = bench(tmp_path / "figures.json", "shapes")
+    assert cases.keys() == MORE_SHAPES.keys() <= TARGETS.keys()
+    for name, found in cases.items():
+        assert found["same_rows_as_java"]
+        figures = {target.figure for target in TARGETS[name]}
+        assert figures <= found.keys()
+        assert 0 < found["rows_read_back"] == found["rows_out"] <= found["rows_in"]
+    assert cases["disjoint"]["rows_in"] == cases["disjoint"]["rows_out"] == 3000
 
 
 def test_tables_of_all_shapes_are_made_half_of_them_with_an_older_schema_if_altered(
