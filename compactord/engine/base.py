@@ -213,23 +213,23 @@ class PooledEngine:
         self._idle = 0
         self._numbers = itertools.count()
         self._undelivered = 0
-        # The last known capacity.
+        # The capacity at the last submission.
         self._slots = 1
         self._closed = False
 
     @property
     def capacity(self) -> int:
-        self._slots = max(1, min(JOBS_MAX, self._carrier.capacity))
-        return self._slots
+        return max(1, min(JOBS_MAX, self._carrier.capacity))
 
     def submit(self, subcompaction: Subcompaction) -> None:
         assert not self._closed, "the engine is in use"
         gone = self._carrier.why_failed()
         if gone is not None:
             raise EngineUnavailable(gone)
-        # Outside the lock: the query may hang.
-        self._slots = self.capacity
+        # Outside the lock, as the query may hang.
+        slots = self.capacity
         with self._lock:
+            self._slots = slots
             self._undelivered += 1
             self._waiting.append(subcompaction)
             self._start_jobs()
