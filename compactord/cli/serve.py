@@ -52,6 +52,8 @@ from compactord.storage.requests import metered
 from compactord.text import has_reference, is_secret_option, redact_value
 
 _log = structlog.get_logger()
+# Given to threads that are about to end, before the process ends without them.
+_THREADS_END_S = 1.0
 NO_LITERAL = (
     "${file:/path} or ${env:NAME}, which workers on other machines read there, or no key at all, "
     "for variables and roles of the machines: keys are not sent to them"
@@ -233,6 +235,7 @@ def _unusable_catalog(loaded: LoadedConfig, name: str, registries: Registries) -
 
 def serve(args: argparse.Namespace) -> int:
     """Run the daemon until a signal ends it. Raises `UsageError` for what cannot be served."""
+    others = set(threading.enumerate())
     registries, read = registries_of(args), partial(_load, args)
     loaded = read()
     config = loaded.config
@@ -284,8 +287,10 @@ def serve(args: argparse.Namespace) -> int:
             code = daemon.run()
     finally:
         server.stop()
-    threads = set(threading.enumerate()) - {threading.main_thread()}
-    if daemon.has_stragglers or not all(thread.daemon for thread in threads):
+    threads = [t for t in set(threading.enumerate()) - others if not t.daemon]
+    for thread in threads:
+        thread.join(_THREADS_END_S / len(threads))
+    if daemon.has_stragglers or any(thread.is_alive() for thread in threads):
         # The interpreter would wait for the threads left. The log is written line by line.
         sys.stdout.flush()
         os._exit(code)

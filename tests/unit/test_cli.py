@@ -395,6 +395,7 @@ def test_engine_arguments_may_refer_to_secrets_that_no_command_line_shows(
     monkeypatch.setenv("TOKEN", "s3same")
     (tmp_path / "key").write_text("k3y\n")
     parser = argparse.ArgumentParser()
+    parser.set_defaults(registries=None)
     arguments.engine(parser)
     given = [
         *("--master", "sc://head/;token=${env:TOKEN}"),

@@ -63,8 +63,9 @@ from compactord.storage.ranges import (
 _INDEX_BYTES_MAX = 1 << 20
 
 # Batches of fewer rows are taken from whole decoded pages: with many files open at once, a page
-# that is decoded in pieces leaves the processor's cache between them. Most pages have 20,000 rows.
-_FEW_ROWS = 10_000
+# that is decoded in pieces leaves the processor's cache between them. Most pages have 20,000 rows;
+# rows so wide that a batch has a few hundred have smaller pages, and there memory is short.
+_FEW_ROWS = range(500, 10_001)
 
 # Rows of row groups, each with the number of the first group.
 _Parts: TypeAlias = Iterable[tuple[int, NumberedBatches]]
@@ -184,7 +185,7 @@ class ParquetInput(OpenFile):
             footer, parquet, absent = self._open(stream, layout)
             present, partition = layout.without(absent), partition_arrays(layout, absent)
             groups = _groups(footer, row_range) if only is None else only
-            few = batch_rows <= _FEW_ROWS and batch_rows < self.file.row_count
+            few = batch_rows in _FEW_ROWS and batch_rows < self.file.row_count
             is_by_pages = row_range is not None or (only is None and few)
             if ranged is None and is_by_pages and is_flat(footer, schema):
                 bounds = row_range if by_index else None
