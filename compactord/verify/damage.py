@@ -25,7 +25,7 @@ from compactord.storage.base import ObjectStatus, Storage
 from compactord.storage.calls import map_concurrently
 from compactord.text import count_text
 from compactord.verify.files import FolderListing
-from compactord.verify.verify import newest_without
+from compactord.verify.verify import newest_without, rollback_statement
 
 VECTORS_FILE = "index file with deletion vectors"
 # Entries held in memory as objects at a time.
@@ -139,7 +139,8 @@ def version_without(
         version = newest_without(storage, table, files, index_files)
         whole = "no version is without it"
         if version is not None:
-            whole = f"the newest version without it is {version}"
+            statement = rollback_statement(table, version)
+            whole = f"the newest version without it is {version} ({statement})"
     except CompactordError as error:
         version, whole = None, f"the newest version without it could not be found ({error})"
     return version, f"readers fail as well; {whole}"

@@ -83,7 +83,17 @@ def newest_without(
     return None
 
 
-def rollback_advice(version: str | None, newest: str) -> str:
+def rollback_statement(table: TableRef, version: str) -> str:
+    """The statement of Flink SQL that rolls a table back to a version of `newest_without`.
+
+    Source: RollbackToProcedure.
+    """
+    kind, _, name = version.partition(" ")
+    place = f"snapshot_id => {name}" if kind == "snapshot" else f"tag => '{name}'"
+    return f"CALL sys.rollback_to(`table` => '{table.full_name}', {place})"
+
+
+def rollback_advice(table: TableRef, version: str | None, newest: str) -> str:
     """Advice about missing data files.
 
     `version` is the result of `newest_without`, `newest` the name of the newest snapshot.
@@ -97,8 +107,8 @@ def rollback_advice(version: str | None, newest: str) -> str:
     if version is None:
         return f"{restore}; no snapshot or tag is without it."
     return (
-        f"{restore}; or roll the table back to {version}, which does not need it (later commits "
-        "are lost)."
+        f"{restore}; or stop the table's writers and roll the table back to {version}, which does "
+        f"not need it (later commits are lost): {rollback_statement(table, version)}"
     )
 
 
@@ -327,4 +337,4 @@ def _advice(
         found = newest_without(storage, table, missing)
     except CompactordError:
         found = None
-    return rollback_advice(found, newest.name.removeprefix(name_prefix(table.branch)))
+    return rollback_advice(table, found, newest.name.removeprefix(name_prefix(table.branch)))

@@ -400,6 +400,8 @@ def test_what_is_to_be_done_about_a_lost_file_names_the_newest_version_without_i
         storage.delete(table.data_path(0, lost))
         (finding,) = _missing(_verified(storage))
         assert f"roll the table back to {to}," in finding.advice
+        call = f"CALL sys.rollback_to(`table` => '{TABLE.full_name}', snapshot_id => {to[-1]})"
+        assert finding.advice.endswith(call)
         assert finding.needed_by == ("snapshot 6",)
         for snapshot_id in range(1, int(to[-1]) + 1):
             storage.delete(paths.snapshot_path(TABLE.location, snapshot_id))
@@ -409,6 +411,7 @@ def test_what_is_to_be_done_about_a_lost_file_names_the_newest_version_without_i
         storage.write_new(tag, table.storage.read(paths.snapshot_path(TABLE.location, 2)))
         (finding,) = _missing(_verified(storage))
         assert "roll the table back to tag kept," in finding.advice
+        assert finding.advice.endswith(f"(`table` => '{TABLE.full_name}', tag => 'kept')")
 
 
 def test_a_file_that_only_older_versions_need_is_told_as_that() -> None:

@@ -289,7 +289,8 @@ def test_a_live_file_that_is_gone_is_named_with_the_newest_snapshot_without_it(
     assert error.path in lost
     assert str(error) == (
         "a live data file (and 1 other of its bucket) does not exist, readers fail as well; "
-        f"the newest version without it is snapshot 3: {error.path}"
+        "the newest version without it is snapshot 3 (CALL sys.rollback_to("
+        f"`table` => 'db.t', snapshot_id => 3)): {error.path}"
     )
 
 
@@ -324,7 +325,8 @@ def test_so_is_any_other_file_that_a_compaction_reads(*, is_index: bool, is_merg
     what, version = "data file", "no version is without it"
     if is_index:
         what = "index file with deletion vectors"
-        version = "the newest version without it is snapshot 3"
+        call = "CALL sys.rollback_to(`table` => 'db.t', snapshot_id => 3)"
+        version = f"the newest version without it is snapshot 3 ({call})"
     assert str(error) == f"a live {what} does not exist, readers fail as well; {version}: {lost}"
 
 
