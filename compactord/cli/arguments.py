@@ -358,6 +358,15 @@ def serve(parser: Parser) -> None:
     )(parser)
 
 
+def status(parser: Parser) -> None:
+    parser.add_argument("--url", required=True, help="the address of a running daemon")
+    parser.add_argument(
+        "--nagios",
+        action="store_true",
+        help="a line for Nagios, and its exit codes: 0, 1, 2, and 3 for no answer and usage errors",
+    )
+
+
 def top(parser: Parser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--url", help="the address of a running daemon")

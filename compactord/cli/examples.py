@@ -243,6 +243,15 @@ examples:
 
 on a terminal, q ends it; otherwise it prints plain frames
 """,
+    "status": """\
+check whether a service is well, on one page and by the exit code
+examples:
+  compactord status --url http://daemon:9464
+  compactord status --url http://daemon:9464 --json | jq -r '.problems[].what'
+  compactord status --url http://daemon:9464 --nagios
+
+exit code: 0 well, 10 degraded, 11 critical, 12 no answer
+""",
     "completion": """\
 print a script that completes commands and options in a shell
 examples:

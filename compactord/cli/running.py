@@ -26,13 +26,16 @@ from compactord.errors import (
 from compactord.text import printable, redact_text
 
 OK, USAGE, FAILED, NO_ENGINE, DENIED = 0, 2, 3, 69, 77
+# Monitoring plugins use 2 for "critical", so usage errors get their code for "unknown".
+NAGIOS_UNKNOWN = 3
 
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
     """Parse the arguments and run the command; the result is the exit code.
 
     `parser` sets `command`, a function of the parsed arguments that returns an exit code,
-    `verbose`, `json`, and `figures_of_error`: what `json` prints in addition to an error.
+    `verbose`, `json`, `nagios`, and `figures_of_error`: what `json` prints in addition to an error.
+    Raises `SystemExit` after --help and for wrong arguments.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -41,8 +44,11 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int
     try:
         try:
             code = run_parsed(parser.parse_args(arguments))
-        except SystemExit:
+        except SystemExit as end:
             _flush()  # the text of --help
+            given = sys.argv if arguments is None else arguments
+            if end.code == USAGE and "--nagios" in given:
+                raise SystemExit(NAGIOS_UNKNOWN) from end
             raise
         _flush()
     except OSError as error:
@@ -82,7 +88,8 @@ def run_parsed(args: argparse.Namespace) -> int:
         say(f"compactord: {first}")
         for line in more:
             say(line)
-        return exit_code(error)
+        code = exit_code(error)
+        return NAGIOS_UNKNOWN if code == USAGE and args.nagios else code
 
 
 def answer(args: argparse.Namespace, found: Mapping[str, Any], lines: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
@@ -287,14 +287,19 @@ def serve(args: argparse.Namespace) -> int:
             code = daemon.run()
     finally:
         server.stop()
-    threads = [t for t in set(threading.enumerate()) - others if not t.daemon]
+    _end_threads(set(threading.enumerate()) - others, code, is_safe=not daemon.has_stragglers)
+    return code
+
+
+def _end_threads(ours: Set[threading.Thread], code: int, *, is_safe: bool) -> None:
+    """End the process at once if the interpreter would wait for one of our threads."""
+    threads = [thread for thread in ours if not thread.daemon]
     for thread in threads:
         thread.join(_THREADS_END_S / len(threads))
-    if daemon.has_stragglers or any(thread.is_alive() for thread in threads):
-        # The interpreter would wait for the threads left. The log is written line by line.
+    if not is_safe or any(thread.is_alive() for thread in threads):
+        # The log is written line by line.
         sys.stdout.flush()
         os._exit(code)
-    return code
 
 
 def local_zone() -> tzinfo:

@@ -166,17 +166,17 @@ _ADVICE = {
         "overwrite the partition."
     ),
     errors.DataFileDamaged.__name__: (
-        "Restore the file; or stop the table's writers and roll it back by the statement in the "
-        "message. No snapshot expires meanwhile."
+        "Restore the file; or stop the table's writers and roll it back, by the statement if the "
+        "message has one. No snapshot expires meanwhile."
     ),
     TIMED_OUT: (
         "Look at the store and at the machine of the worker: one of them hangs. If merges are only "
         "slow, raise limits.task_timeout (compact: --task-timeout)."
     ),
     errors.DataFileMissing.__name__: (
-        "Restore the file; or stop the table's writers and roll it back by the statement in the "
-        "message. `compactord verify` lists all missing files, deletion vectors included. No "
-        "snapshot expires meanwhile."
+        "Restore the file; or stop the table's writers and roll it back, by the statement if the "
+        "message has one. `compactord verify` lists all missing files, deletion vectors included. "
+        "No snapshot expires meanwhile."
     ),
     errors.StoreFull.__name__: (
         "Make room, or raise the quota, where the table lives; then send SIGHUP."
