@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from compactord.errors import SubcompactionError
 from compactord.formats.base import FileFormat
+from compactord.formats.orc.format import ORC
 from compactord.formats.parquet.format import PARQUET
 from compactord.model import Encoding
 from compactord.paimon import paths
@@ -19,7 +20,7 @@ from compactord.paimon.types import type_text
 
 Formats: TypeAlias = Mapping[str, FileFormat]
 
-FORMATS: Formats = {each.name: each for each in (PARQUET,)}
+FORMATS: Formats = {each.name: each for each in (PARQUET, ORC)}
 
 
 def options_of(formats: Formats) -> FormatOptions:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
 from compactord.formats.layout import Layout, RowRange
+from compactord.formats.row_bounds import RowBounds
 from compactord.model import InputFile
 from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.options.texts import OptionTexts
@@ -19,7 +20,6 @@ from compactord.paimon.options.values import memory_size, positive
 from compactord.paimon.types import DataType, MultisetType
 from compactord.storage.base import Storage
 from compactord.storage.ranges import opened
-from tests.unit.formats.row_bounds import RowBounds
 
 _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 

@@ -1,0 +1,274 @@
+"""ORC as a format of data files, by Arrow's library: columns decoded by batches, rows encoded.
+
+ORC has no checksums: a flipped bit inside a value is not found. The size of a file, its structure
+and the number of its rows are checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import orc
+
+from compactord.errors import DataFileDamaged, SubcompactionError, UnreadableColumn
+from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
+from compactord.formats.layout import Layout, RowRange, null_values, partition_arrays
+from compactord.formats.orc import NAME
+from compactord.formats.orc.values import (
+    holds,
+    recorded,
+    stored_field,
+    stored_type,
+    trimmed,
+    unusable_moment,
+    without_ids,
+)
+from compactord.formats.row_bounds import RowBounds
+from compactord.paimon.data_file import ColumnBounds
+from compactord.paimon.options import values as option_values
+from compactord.paimon.options.texts import OptionTexts
+from compactord.paimon.types import DataField, arrow_field, type_text
+from compactord.storage.base import Storage
+from compactord.storage.ranges import opened
+
+# Arrow's names by Paimon's.
+_CODECS = {"zstd": "zstd", "snappy": "snappy", "zlib": "zlib", "lz4": "lz4", "none": "uncompressed"}
+_COMPRESSION = "orc.compress"
+_OPTIONS: Mapping[str, Callable[[str], object]] = {_COMPRESSION: option_values.codec}
+_MIB = 1 << 20
+# As Java's writer; the library buffers a stripe before it writes it.
+_STRIPE_BYTES = 64 * _MIB
+# Rows that the writer gets at once.
+_GROUP_BYTES = 16 * _MIB
+# The library holds the compressed streams of a stripe, and buffers for their columns.
+_READER_BYTES = 24 * _MIB
+_SAMPLED_ROWS = 1024
+# The share of buffered rows' memory that they take in the file (Paimon's OrcBulkWriter).
+_ESTIMATED_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrcEncoding:
+    """The encoding of ORC files; the level of a codec cannot be chosen."""
+
+    compression: str
+    group_bytes: int = _GROUP_BYTES
+
+
+class OrcFile(OpenFile):
+    def open_bytes(self, layout: Layout) -> int:
+        return min(self.file.size_bytes, _STRIPE_BYTES) + _READER_BYTES
+
+    def check(self, layout: Layout) -> None:
+        with self._opened() as (_, schema):
+            self._present(schema, layout)
+
+    def column_names(self) -> Sequence[str]:
+        with self._opened() as (_, schema):
+            return list(schema.names)
+
+    def batches(
+        self, layout: Layout, batch_rows: int, row_range: RowRange | None
+    ) -> NumberedBatches:
+        with self._opened() as (stream, schema):
+            present = self._present(schema, layout)
+            partition = partition_arrays(layout, set(layout.row_names) - set(present.row_names))
+            # A fragment decodes by batches; ORCFile would decode whole stripes.
+            fragment = ds.OrcFileFormat().make_fragment(stream)
+            scanner = ds.Scanner.from_fragment(
+                fragment,
+                columns=list(present.row_names),
+                batch_size=batch_rows,
+                batch_readahead=1,
+                use_threads=False,
+            )
+            row = 0
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield row, self._converted(batch, layout, partition)
+                    row += batch.num_rows
+            self._check_count(row)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[pa.NativeFile, pa.Schema]]:
+        """The open file and its schema. Raises `DataFileDamaged` unless its rows are as many."""
+        path = self.file.path
+        with reading(path, NAME), opened(self.storage, self.file) as stream:
+            footer = orc.ORCFile(stream)
+            self._check_count(footer.nrows)
+            stream.seek(0)
+            yield stream, footer.schema
+
+    def _check_count(self, rows: int) -> None:
+        if rows != self.file.row_count:
+            raise DataFileDamaged(
+                self.file.path, f"{rows} rows, {self.file.row_count} in the manifest"
+            )
+
+    def _present(self, schema: pa.Schema, layout: Layout) -> Layout:
+        """The layout of the columns that are in the file.
+
+        Append tables' files may lack columns: they are null, as in Java, or have the partition's
+        value. Raises `UnreadableColumn` for others that are missing or have another type.
+        """
+        of_partition = {name for name, _ in layout.partition}
+        absent = set()
+        for field, wanted in zip(layout.row_fields, layout.row_schema, strict=True):
+            if not holds(field.type):
+                raise self._unreadable(field, f"{type_text(field.type)} is not read from ORC files")
+            places = schema.get_all_field_indices(field.name)
+            if len(places) > 1:
+                raise self._unreadable(field, f"the file has {len(places)} columns of that name")
+            if places:
+                found = schema.field(places[0]).type
+                if without_ids(found) != without_ids(stored_type(wanted.type)):
+                    text = f"the file has {found}, the table {type_text(field.type)}"
+                    raise self._unreadable(field, text)
+            elif layout.key_fields or not (wanted.nullable or field.name in of_partition):
+                raise self._unreadable(field, "the file lacks it")
+            elif field.name.lower() in (name.lower() for name in schema.names):
+                raise self._unreadable(field, "its name differs in case in the file")
+            else:
+                absent.add(field.name)
+        if absent and len(absent) == len(layout.row_fields):
+            raise UnreadableColumn(self.file.path, "the file has none of the table's columns")
+        return layout.without(absent)
+
+    def _unreadable(self, field: DataField, why: str) -> UnreadableColumn:
+        return UnreadableColumn(self.file.path, f"column {field.name}: {why}")
+
+    def _converted(
+        self, batch: pa.RecordBatch, layout: Layout, partition: Mapping[str, pa.Array]
+    ) -> pa.RecordBatch:
+        columns = []
+        for field, wanted in zip(layout.row_fields, layout.row_schema, strict=True):
+            if batch.schema.get_field_index(field.name) >= 0:
+                column = batch.column(field.name)
+                why = unusable_moment(column, written=False)
+                if why is not None:
+                    raise self._unreadable(field, why)
+                column = self._cast(trimmed(column, field), field, wanted.type)
+            elif field.name in partition:
+                column = partition[field.name].take(pa.array(np.zeros(batch.num_rows, np.int32)))
+            else:
+                column = null_values(batch.num_rows, wanted.type)
+            if not wanted.nullable and column.null_count:
+                raise self._unreadable(field, "it is NOT NULL and holds nulls")
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=layout.row_schema)
+
+    def _cast(self, column: pa.Array, field: DataField, wanted: pa.DataType) -> pa.Array:
+        try:
+            return column.cast(wanted)
+        except pa.ArrowInvalid as error:
+            raise self._unreadable(field, f"a value does not fit its type ({error})") from error
+
+
+def _profile(files: Sequence[OrcFile], layout: Layout) -> InputProfile:
+    widest = 1.0
+    for file in files:
+        rows = file.batches(layout, _SAMPLED_ROWS, None)
+        with contextlib.closing(rows):
+            for _, batch in rows:
+                widest = max(widest, batch.nbytes / batch.num_rows)
+                break
+    return InputProfile(row_bytes=widest, columns=len(layout.row_fields))
+
+
+class OrcOutput:
+    """An `OutputFile`. Stripes reach the file when they are full."""
+
+    companions: tuple[str, ...] = ()
+
+    def __init__(self, storage: Storage, path: str, layout: Layout, encoding: OrcEncoding) -> None:
+        self.path = path
+        self.rows = 0
+        self._size = 0
+        self._columns = layout.file_columns
+        self._schema = pa.schema([stored_field(arrow_field(f)) for f, _ in layout.file_columns])
+        self._bounds = RowBounds(layout.file_columns)
+        self._nulls = {source: 0 for _, source in layout.file_columns}
+        self._buffered, self._flushed = 0, 0
+        self._context = storage.open_output(path)
+        self._sink = self._context.__enter__()
+        self._writer = orc.ORCWriter(
+            self._sink,
+            compression=_CODECS[encoding.compression],
+            stripe_size=_STRIPE_BYTES,
+        )
+
+    @property
+    def bytes_written(self) -> int:
+        return self._size or self._flushed + int(_ESTIMATED_SHARE * self._buffered)
+
+    def write(self, rows: pa.Table) -> None:
+        columns = [self._stored(rows, source, field.name) for field, source in self._columns]
+        self._writer.write(pa.Table.from_arrays(columns, schema=self._schema))
+        self._bounds.add(rows)
+        for source in self._nulls:
+            self._nulls[source] += rows.column(source).null_count
+        self.rows += rows.num_rows
+        self._buffered += rows.nbytes
+        if self._sink.tell() != self._flushed:
+            self._flushed, self._buffered = self._sink.tell(), 0
+
+    def close(self) -> list[ColumnBounds]:
+        self._writer.close()
+        self._size = self._sink.tell()
+        self._context.__exit__(None, None, None)
+        bounds = zip(self._columns, self._bounds.result(), strict=True)
+        return [recorded(found, self._nulls[source]) for (_, source), found in bounds]
+
+    def abort(self, error: BaseException) -> None:
+        self._context.__exit__(type(error), error, error.__traceback__)
+
+    def _stored(self, rows: pa.Table, source: str, name: str) -> pa.ChunkedArray:
+        column = rows.column(source)
+        try:
+            stored = column.cast(self._schema.field(name).type)
+        except pa.ArrowInvalid as error:
+            raise SubcompactionError(
+                f"column {name} holds a value that ORC files cannot hold ({error})"
+            ) from error
+        for chunk in stored.chunks:
+            if (why := unusable_moment(chunk, written=True)) is not None:
+                raise SubcompactionError(f"column {name} cannot be written to ORC: {why}")
+        return stored
+
+
+class OrcWriter:
+    """A `FileWriter`; dictionaries cannot be chosen by column."""
+
+    def __init__(
+        self, layout: Layout, encoding: OrcEncoding, dictionary_columns: Sequence[str]
+    ) -> None:
+        del dictionary_columns
+        self._layout = layout.with_dictionaries(())
+        self._encoding = encoding
+
+    def open(self, storage: Storage, path: str) -> OrcOutput:
+        return OrcOutput(storage, path, self._layout, self._encoding)
+
+
+def _encoding(texts: OptionTexts, compression: str) -> OrcEncoding:
+    own: Any = texts.maybe(_COMPRESSION, option_values.codec)
+    return OrcEncoding(compression=own or compression)
+
+
+ORC = FileFormat(
+    name="orc",
+    open=OrcFile,
+    profile=_profile,
+    writer=OrcWriter,
+    encoding=_encoding,
+    codecs=tuple(_CODECS),
+    options=_OPTIONS,
+    refused=(("orc.bloom.filter.columns", "new files would have no bloom filters"),),
+    holds=holds,
+)
