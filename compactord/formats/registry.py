@@ -132,14 +132,19 @@ def table_formats(
 def _refusals(
     file_format: FileFormat, schema: TableSchema, texts: Mapping[str, str]
 ) -> Iterator[str]:
-    for column in schema.fields:
-        if not file_format.holds(column.type):
-            why = f"which {file_format.name} files cannot hold"
-            yield f"column {column.name} has type {type_text(column.type)}, {why}"
+    yield from unheld_columns(file_format, schema)
     for key, text in sorted(texts.items()):
         for prefix, why in file_format.refused:
             if key.lower().startswith(prefix) and text.strip().lower() != "false":
                 yield f"option {key}={text}: {why}"
+
+
+def unheld_columns(file_format: FileFormat, schema: TableSchema) -> Iterator[str]:
+    """Reasons to refuse a table whose columns the format does not hold."""
+    for column in schema.fields:
+        if not file_format.holds(column.type):
+            why = f"which is not supported in {file_format.name} files"
+            yield f"column {column.name} has type {type_text(column.type)}, {why}"
 
 
 def _warnings(used: Collection[FileFormat], texts: Mapping[str, str]) -> Iterator[str]:

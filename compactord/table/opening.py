@@ -10,7 +10,13 @@ from typing import Any
 from compactord.catalog.access import TableAccess
 from compactord.commit.attempt import CommitSettings
 from compactord.errors import FormatError, UnsupportedTable, UsageError
-from compactord.formats.registry import FORMATS, Formats, TableFormats, table_formats
+from compactord.formats.registry import (
+    FORMATS,
+    Formats,
+    TableFormats,
+    table_formats,
+    unheld_columns,
+)
 from compactord.kernels.aggregators.registry import rule_reasons
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
 from compactord.paimon import paths
@@ -287,10 +293,14 @@ def refuse_live_state(table: OpenTable, state: TableState) -> None:
 
 
 def refuse_formats(table: OpenTable, formats: Iterable[str]) -> None:
-    """Raises `UnsupportedTable` unless all these formats can be read."""
-    unknown = sorted(set(formats) - table.readable.keys())
-    if unknown:
-        reasons = [f"it has files of format {name}" for name in unknown]
+    """Raises `UnsupportedTable` unless all these formats, of live files, can be read."""
+    reasons: list[str] = []
+    for name in sorted(set(formats)):
+        if name in table.readable:
+            reasons += unheld_columns(table.readable[name], table.schema)
+        else:
+            reasons.append(f"it has files of format {name}")
+    if reasons:
         raise UnsupportedTable(table.ref.full_name, reasons)
 
 

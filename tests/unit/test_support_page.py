@@ -87,6 +87,11 @@ def compatibility_table() -> str:
         ("Compression of manifests", _code(MANIFEST_CODECS), "any other"),
         ("Column types", "any other", _code(REFUSED_TYPES)),
         (
+            "Column types in `orc` files",
+            "any other",
+            "`TIMESTAMP WITH LOCAL TIME ZONE`, `TIMESTAMP` of more than 6 digits",
+        ),
+        (
             "Schema evolution",
             "columns added, dropped, renamed, moved, of other types, at any depth",
             "types that Java has no cast for",

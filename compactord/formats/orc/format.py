@@ -20,6 +20,7 @@ from compactord.errors import DataFileDamaged, SubcompactionError, UnreadableCol
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
 from compactord.formats.layout import Layout, RowRange, null_values, partition_arrays
 from compactord.formats.orc import NAME
+from compactord.formats.orc.tail import checked_tail
 from compactord.formats.orc.values import (
     holds,
     recorded,
@@ -47,9 +48,11 @@ _STRIPE_BYTES = 64 * _MIB
 # Rows that the writer gets at once.
 _GROUP_BYTES = 16 * _MIB
 # The library holds the compressed streams of a stripe, and buffers for their columns.
-_READER_BYTES = 24 * _MIB
+_READER_BYTES = 32 * _MIB
 _SAMPLED_ROWS = 1024
-# The share of buffered rows' memory that they take in the file (Paimon's OrcBulkWriter).
+# The library decodes the next batch while one is used; the buffers of both are not always full.
+_BATCHES_HELD = 1.5
+# Size of buffered rows in the file, relative to their memory. Source: OrcBulkWriter.
 _ESTIMATED_SHARE = 0.2
 
 
@@ -97,13 +100,11 @@ class OrcFile(OpenFile):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[pa.NativeFile, pa.Schema]]:
-        """The open file and its schema. Raises `DataFileDamaged` unless its rows are as many."""
-        path = self.file.path
-        with reading(path, NAME), opened(self.storage, self.file) as stream:
-            footer = orc.ORCFile(stream)
-            self._check_count(footer.nrows)
+        """The open file and its columns. Raises as `checked_tail`."""
+        with reading(self.file.path, NAME), opened(self.storage, self.file) as stream:
+            schema = checked_tail(stream, self.file).schema
             stream.seek(0)
-            yield stream, footer.schema
+            yield stream, schema
 
     def _check_count(self, rows: int) -> None:
         if rows != self.file.row_count:
@@ -176,7 +177,7 @@ def _profile(files: Sequence[OrcFile], layout: Layout) -> InputProfile:
         rows = file.batches(layout, _SAMPLED_ROWS, None)
         with contextlib.closing(rows):
             for _, batch in rows:
-                widest = max(widest, batch.nbytes / batch.num_rows)
+                widest = max(widest, _BATCHES_HELD * batch.nbytes / batch.num_rows)
                 break
     return InputProfile(row_bytes=widest, columns=len(layout.row_fields))
 

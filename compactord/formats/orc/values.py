@@ -100,7 +100,7 @@ def trimmed(column: pa.Array, field: DataField) -> pa.Array:
 def recorded(bounds: ColumnBounds, nulls: int) -> ColumnBounds:
     """The bounds as Java records them for an ORC file; `nulls` is the column's number of nulls.
 
-    Binary and nested columns have none. Those of CHAR have no blanks to its length, as Java would
+    Binary and nested columns have none. Bounds of CHAR have no blanks to its length, as Java would
     not find empty texts otherwise.
     """
     if not isinstance(bounds.type, AtomicType) or bounds.type.root in BINARIES:

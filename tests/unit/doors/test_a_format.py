@@ -123,10 +123,13 @@ def test_tables_without_keys_have_one_format_on_all_levels() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"file.format": "orc"}, "option file.format=orc: only parquet, arrow files are written"),
         (
-            {"file.format.per.level": "0:arrow,1:orc"},
-            "option file.format.per.level=1:orc: only parquet, arrow files are written",
+            {"file.format": "avro"},
+            "option file.format=avro: only parquet, orc, arrow files are written",
+        ),
+        (
+            {"file.format.per.level": "0:arrow,1:avro"},
+            "option file.format.per.level=1:avro: only parquet, orc, arrow files are written",
         ),
         ({"file.compression": "snappy"}, "arrow files of compression snappy cannot be written"),
         (
@@ -147,7 +150,9 @@ def test_it_says_itself_which_columns_it_cannot_hold() -> None:
     table = TableRef(database="db", name="t", location=LOCATION)
     columns = [DataField(id=0, name="v", type=parse_type("INT MULTISET"))]
     create_table(storage, table, columns, options={"bucket": "-1", "file.format": "arrow"})
-    with pytest.raises(UnsupportedTable, match="MULTISET<INT>, which arrow files cannot hold"):
+    with pytest.raises(
+        UnsupportedTable, match="MULTISET<INT>, which is not supported in arrow files"
+    ):
         open_table(table_in_folder(storage, table), {}, registered(formats=BOTH))
 
 
@@ -165,5 +170,5 @@ def test_where_nobody_registers_it_new_and_old_files_of_it_are_refused() -> None
     with pytest.raises(UnsupportedTable, match="it has files of format arrow"):
         builders.compact(storage, table, strategy=Strategy.FULL)
     builders.set_options(storage, table, {"file.format": "arrow"})
-    with pytest.raises(UnsupportedTable, match="=arrow: only parquet files are written"):
+    with pytest.raises(UnsupportedTable, match="=arrow: only parquet, orc files are written"):
         builders.compact(storage, table)

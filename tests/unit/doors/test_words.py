@@ -27,6 +27,8 @@ _ROOMS = [
     (
         r"\borc\b",
         (
+            "formats/orc/",
+            "formats/registry.py",
             "paimon/options/catalogue.py",  # as above
             "paimon/avro/container.py",  # as above
             "paimon/schema.py",  # the default of old schemas

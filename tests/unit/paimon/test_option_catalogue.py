@@ -74,8 +74,8 @@ def test_an_unknown_key_gets_a_hint() -> None:
     with pytest.raises(UsageError, match=r"unknown option 'zzz'$"):
         _check("zzz", "3")
     # Of no format that is registered.
-    with pytest.raises(UsageError, match=r"unknown option 'orc\.compress'"):
-        _check("orc.compress", "zstd")
+    with pytest.raises(UsageError, match=r"unknown option 'lance\.compress'"):
+        _check("lance.compress", "zstd")
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_supported_tables_have_no_reason(schema: TableSchema) -> None:
         ),
         ({"bucket": "-2"}, "bucket=-2"),
         ({"bucket": "0"}, "bucket=0"),
-        ({"file.format": "orc"}, "option file.format=orc"),
+        ({"file.format": "avro"}, "option file.format=avro"),
         ({"file.format.per.level": "0:avro,5:parquet"}, "file.format.per.level=0:avro"),
         ({"file.format.per.level.0": "avro"}, "file.format.per.level=0:avro"),
         ({"file.compression": "brotli"}, "compression brotli"),
@@ -373,7 +373,7 @@ def test_newer_schemas_are_refused_for_that_reason_alone() -> None:
 
 def test_tables_of_paimon_0_8_without_a_format_hold_orc_files() -> None:
     schema = replace(table(version=2), options={"bucket": "2", "file.format": "orc"})
-    assert "file.format=orc" in judged(schema).refusals[0]
+    assert judged(schema).refusals == ()
 
 
 def test_live_files_may_have_other_columns() -> None:

@@ -14,7 +14,7 @@ from tests.storages import MemoryStorage
 LOCATION = "/w/db.db/t"
 
 UNWRITABLE = [
-    ("file.format", "orc"),
+    ("file.format", "avro"),
     ("file.compression", "brotli"),
     ("manifest.compression", "foo"),
     ("file.compression.per.level", "0:lzo"),
