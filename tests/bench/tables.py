@@ -160,6 +160,9 @@ SHAPES = {
     ),
 }
 
+_ORC = {"file.format": "orc"}
+# Timestamps that close to 1970 as those of the other tables are refused in ORC files.
+_ORC_VALUES = tuple(each for each in VALUES if each[0] != "ts")
 _GROUPS = {"parquet.block.size": "200000"}
 _PARTITIONED = Shape(
     key=(("p", "INT NOT NULL"), *_BIGINT), commits=2, rows=50_000, keys=3_000_000, partitions=500
@@ -222,6 +225,8 @@ MORE_SHAPES = {
     "pk-gzip": replace(_PK, rows=200_000, keys=1_200_000, options={"file.compression": "gzip"}),
     "pk-many-groups": replace(_PK, commits=8, rows=150_000, keys=600_000, options=_GROUPS),
     "append-many-groups": replace(_APPEND, commits=60, options=_GROUPS),
+    "pk-orc": replace(_PK, rows=200_000, keys=1_200_000, values=_ORC_VALUES, options=_ORC),
+    "append-orc": replace(_APPEND, commits=60, values=_ORC_VALUES, options=_ORC),
     "disjoint": replace(_PK, rows=250_000, is_disjoint=True),
     "huge-tiny": Shape(
         key=_BIGINT,

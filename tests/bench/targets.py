@@ -98,6 +98,8 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
             ("pk-gzip", 1.4),
             ("pk-many-groups", 2.0),
             ("append-many-groups", 2.0),
+            ("pk-orc", 2.0),
+            ("append-orc", 4.0),
             ("disjoint", 8.0),
             ("huge-tiny", 6.0),
         )
