@@ -11,6 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 
 from compactord import ids
 from compactord.catalog.access import TableAccess, table_in_folder
@@ -377,9 +378,12 @@ def _live_rows(storage: Storage, table: TableRef, state: TableState) -> Iterator
 
 def _records(storage: Storage, path: str) -> list[dict[str, int]]:
     content = pa.BufferReader(storage.read(path))
-    is_arrow = path.endswith(".arrow")
-    rows = pa.ipc.open_file(content).read_all() if is_arrow else pq.read_table(content)
-    found: list[dict[str, int]] = rows.to_pylist()
+    reads: dict[str, Callable[[pa.BufferReader], pa.Table]] = {
+        "arrow": lambda content: pa.ipc.open_file(content).read_all(),
+        "orc": lambda content: orc.ORCFile(content).read(),
+        "parquet": pq.read_table,
+    }
+    found: list[dict[str, int]] = reads[path.rpartition(".")[2]](content).to_pylist()
     return found
 
 
