@@ -42,12 +42,12 @@ help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | \
 		awk -F ':.*## ' '{ printf "  %-13s %s\n", $$1, $$2 }'
 
-demo: $(VENV)/.runs ## Watch serve keep two tables compact while jobs fill them; about a minute
+demo: $(VENV)/.runs ## Watch serve keep two tables compact while jobs fill them; one to two minutes
 	$(BIN)/compactord-demo
 
 # The commands and a Java: what the demo needs. No object stores, databases or tests.
 $(VENV)/.runs: pyproject.toml
-	@echo "Once, one to four minutes: download 0.6 GB, keep 0.9 GB in $(VENV) and 0.4 GB in pip's cache."
+	@echo "Once, a minute, or ten at 10 Mbit/s: download 0.6 GB, keep 0.9 GB in $(VENV) and 0.4 GB in pip's cache."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --use-pep517 --editable '.[jre]'
 	@touch $@

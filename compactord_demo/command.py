@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import tempfile
 from collections.abc import Sequence
 
@@ -20,22 +21,24 @@ from compactord.storage.base import Storage
 from compactord_demo import show
 
 _SECONDS, _SECONDS_MAX = "35", 3600
+_KEPT_TABLES = "compactord-demo --warehouse /tmp/wh --seconds 5 --keep-backlog"
 # Both tables are due by then in any state of the daemon: a trigger is 5 runs, or 5 small files.
 _BACKLOG_COMMITS = 6
 _DESCRIPTION = """\
-Fill two tables as write-only jobs do while serve runs, show how runs and
-files rise and fall, and compare the rows with those ingested.
+Start serve, fill two tables as write-only jobs do while it runs, show how runs
+and files rise and fall, and compare the rows with those ingested.
 """
-_EXAMPLES = """\
+_EXAMPLES = f"""\
 examples:
   compactord-demo
   compactord-demo --seconds 120
   compactord-demo --warehouse /tmp/wh   # keeps the tables
-  compactord-demo --warehouse /tmp/wh --seconds 5 --keep-backlog   # something to compact
+  {_KEPT_TABLES}   # something to compact
   compactord-demo --warehouse s3://lake/wh --metastore jdbc \\
       --catalog-option uri=jdbc:sqlite:/tmp/lake.db   # docs/tour-object-store.md
 
-exit codes: 0 the rows are those ingested; 3 they are not, the daemon failed, or it was interrupted
+exit codes: 0 both tables were compacted and their rows are those ingested; 3 they are not, the
+daemon failed, or it was interrupted
 """
 
 
@@ -58,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         default=_SECONDS,
         metavar="N",
-        help=f"how long the jobs write (default {_SECONDS}); the demo takes about 20 s more",
+        help=f"how long the jobs write (default {_SECONDS}), or longer until both tables were compacted; "
+        "starting Spark and finishing take 20 s to a minute more",
     )
     parser.add_argument(
         "--keep-backlog",
@@ -76,13 +80,17 @@ def _demo(args: argparse.Namespace) -> int:
         raise UsageError("--keep-backlog needs --warehouse: without it the tables are not kept")
     if args.warehouse is None:
         refuse_catalog_arguments(args)
+    next_step = f"try the commands on tables that are kept: {_KEPT_TABLES}"
+    if args.warehouse is not None:
+        next_step = f"compactord tables --warehouse {shlex.quote(args.warehouse)}"
+        next_step += " and the same catalog options" if args.metastore else ""
     with contextlib.ExitStack() as closing:
         if args.warehouse is None:
             args.warehouse = closing.enter_context(
                 tempfile.TemporaryDirectory(prefix="compactord-demo-")
             )
         went_well = show.run(
-            _place(args),
+            _place(args, next_step),
             seconds=seconds,
             owner=ids.this_process(),
             clock=SystemClock(),
@@ -92,7 +100,7 @@ def _demo(args: argparse.Namespace) -> int:
     return OK if went_well else FAILED
 
 
-def _place(args: argparse.Namespace) -> show.Place:
+def _place(args: argparse.Namespace, next_step: str) -> show.Place:
     """The warehouse in the arguments. Raises `UsageError` unless it is empty and safe."""
     section = warehouse_config(args).config.catalogs[NAMELESS]
     catalog = open_section(section, Registries(), zone=None)
@@ -119,6 +127,7 @@ def _place(args: argparse.Namespace) -> show.Place:
             "unlocked_writers": section.unlocked_writers.value,
         },
         register=register,
+        next_step=next_step,
     )
 
 

@@ -119,7 +119,7 @@ def _configuration(catalog: Mapping[str, object], tables: Sequence[TableRef]) ->
         "catalogs": {CATALOG: {**catalog, "warehouse": warehouse}},
         # A warehouse given by the user may hold other tables.
         "discovery": {"including_tables": including},
-        "startup": {"timeout": "1 min"},
+        "startup": {"timeout": "5 min"},
         "shutdown": {"grace": f"{_GRACE_S} s", "commit_reserve": "5 s"},
         "log": {"format": "json"},
     }

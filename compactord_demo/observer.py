@@ -41,6 +41,11 @@ class Observer:
         with contextlib.suppress(NoAnswer):
             self._take(self._source.view())
 
+    @property
+    def is_started(self) -> bool:
+        """Whether the daemon has answered that its engine is up."""
+        return self.view is not None and self.view.is_started
+
     def is_idle_at(self, newest: Mapping[str, int]) -> bool:
         """Whether no job runs, waits or is due, with each table at its snapshot in `newest`."""
         view = self.view

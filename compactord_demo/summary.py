@@ -24,16 +24,13 @@ from compactord_demo.rows import rows_of, same_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One table at the end of the demo. `runs_max` and `files_max` are the largest polled
-    values.
-    """
+    """One table at the end of the demo, with what was polled while the daemon ran."""
 
     name: str
     tally: Tally
     counters: TableCounters
-    runs_max: int
+    history: History
     runs: int
-    files_max: int
     files: int
     snapshots_made: int
     snapshots_kept: int
@@ -58,9 +55,8 @@ def result_of(
         name=job.table.full_name,
         tally=tally,
         counters=counters,
-        runs_max=max(history.runs, default=0),
+        history=history,
         runs=max((shape.sorted_runs for shape in shapes), default=0),
-        files_max=max(history.files, default=0),
         files=sum(shape.files for shape in shapes),
         snapshots_made=max(ids, default=0),
         snapshots_kept=len(ids),
@@ -84,6 +80,10 @@ def _times(count: int) -> str:
     return count_text(count, "time")
 
 
+def _most(values: list[int]) -> str:
+    return f"{max(values, default=0)} at most"
+
+
 _LINES: tuple[tuple[str, Callable[[Result], str]], ...] = (
     (
         "ingested",
@@ -95,8 +95,8 @@ _LINES: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ),
     ("read", lambda r: size_text(r.counters.input_bytes)),
     ("written", lambda r: size_text(r.counters.output_bytes)),
-    ("sorted runs", lambda r: f"{r.runs_max} at most, {r.runs} now" if r.has_runs else "–"),
-    ("files", lambda r: f"{r.files_max} at most, {r.files} now"),
+    ("sorted runs", lambda r: f"{_most(r.history.runs)}, {r.runs} now" if r.has_runs else "–"),
+    ("files", lambda r: f"{_most(r.history.files)}, {r.files} now"),
     (
         "snapshots",
         lambda r: (
@@ -114,11 +114,28 @@ def summary(results: list[Result]) -> Table:
         grid.add_column(result.name)
     for title, text in _LINES:
         grid.add_row(title, *map(text, results))
-    grid.add_row("rows", *map(_verdict, results))
+    grid.add_row("rows", *map(_rows, results))
     return grid
 
 
-def _verdict(result: Result) -> Text:
+def verdict(results: list[Result], next_step: str) -> tuple[str, bool]:
+    """The demo's outcome in one sentence, and whether it went well."""
+    if different := [result.name for result in results if not result.is_same]:
+        return f"Rows equal: no, {' and '.join(different)} differ from what was ingested.", False
+    if idle := [result.name for result in results if not committed(result.counters)]:
+        return f"Rows equal: yes, but nothing was compacted in {' and '.join(idle)}.", False
+    fell = ", ".join(_fall(result) for result in results)
+    return f"Rows equal: yes; {fell}; next: {next_step}", True
+
+
+def _fall(result: Result) -> str:
+    """The highest and the last figure that the daemon reported: later commits do not count."""
+    history = result.history
+    values, what = (history.runs, "sorted runs") if result.has_runs else (history.files, "files")
+    return f"{result.name} from {max(values)} to {values[-1]} {what}"
+
+
+def _rows(result: Result) -> Text:
     if result.is_same:
         return Text(f"{result.rows:,}, those ingested", "green")
     return Text(f"DIFFERENT: {result.rows:,}, not {result.rows_expected:,} ingested", "bold red")

@@ -122,13 +122,17 @@ def test_a_pipe_gets_lines_and_a_summary_and_the_rows_are_those_ingested(
     command.assert_nothing_remains()
     assert "\x1b" not in outcome.out
     assert _ADDRESS.search(outcome.out)
-    assert "ingestion for " in outcome.out
+    # The jobs wait for the service.
+    assert outcome.out.index("Spark is starting…; 0 commits") < outcome.out.index("ingestion for ")
     assert _COUNTS.search(outcome.out), outcome.out
     # Whether a line is told between a rise and a fall is a matter of the machine's speed.
     times = re.match(r"compacted +(\d+) times, (\d+) commits", _line(outcome.out, "compacted"))
     assert times is not None, outcome.out
     assert int(times[1]) >= int(times[2]) >= 1
     assert _line(outcome.out, "rows").count("those ingested") == 2
+    said = _line(outcome.out, "Rows equal: yes; sales.orders from ")
+    assert said == outcome.out.splitlines()[-1]
+    assert said.endswith(f"; next: compactord tables --warehouse {tmp_path}")
     for name in _TABLES:
         ids = snapshot_ids(LOCAL, _location(tmp_path, name))
         assert ids[0] > 1, "snapshots expired"
@@ -234,6 +238,7 @@ def test_rows_that_nobody_ingested_are_told(commands: Commands, tmp_path: Path) 
     found, expected = (int(text.replace(",", "")) for text in told.groups())
     assert found == expected + 1
     assert _line(outcome.out, "rows").count("those ingested") == 1
+    assert _line(outcome.out, "Rows equal: no, logs.clicks differ")
     _assert_ended(command)
 
 

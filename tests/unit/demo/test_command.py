@@ -40,7 +40,7 @@ def test_help_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
-    assert any(line.startswith("Fill two tables") and len(line) < 100 for line in lines)
+    assert any(line.startswith("Start serve") and len(line) < 100 for line in lines)
 
 
 @pytest.mark.parametrize("seconds", ["0", "3601", "-1", "1.5", "a", "١"])

@@ -55,8 +55,16 @@ def test_nothing_is_known_before_there_is_an_address_or_an_answer(daemon: Daemon
     observer = Observer()
     observer.observe(None)
     observer.observe("http://127.0.0.1:1")
-    assert (observer.view, observer.histories) == (None, {})
+    assert (observer.view, observer.histories, observer.is_started) == (None, {}, False)
     assert not observer.is_idle_at(SNAPSHOTS)
+
+
+def test_a_daemon_whose_engine_has_not_been_up_is_not_started(daemon: Daemon) -> None:
+    observer = Observer()
+    for is_started in (False, True):
+        daemon.view = replace(_view(), is_started=is_started)
+        observer.observe(daemon.url)
+        assert observer.is_started is is_started
 
 
 def test_each_new_view_is_a_point_of_the_curves(daemon: Daemon) -> None:
