@@ -61,8 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         default=_SECONDS,
         metavar="N",
-        help=f"how long the jobs write (default {_SECONDS}), or longer until both tables were compacted; "
-        "starting Spark and finishing take 20 s to a minute more",
+        help=f"how long the jobs write (default {_SECONDS}), or longer until both tables were "
+        "compacted; starting Spark and finishing take 20 s to a minute more",
     )
     parser.add_argument(
         "--keep-backlog",
