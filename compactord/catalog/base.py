@@ -139,8 +139,8 @@ class CatalogPlace:
     `locate` opens the store of a location supplied by others, as `Stores.open` of `Stores.limited`.
     `path_of` only returns the location's path, or the location itself if `locate` would refuse it.
     `store_options`, references as written, are the catalog's credentials.
-    `zone` is the writers' time zone, or None for the machine's. For `is_guarded` and
-    `settle_ms` see `Publishing`. `allows_http` permits requests to the catalog's server without
+    `zone` is the writers' time zone, or None for the machine's. For `is_guarded`, `settle_ms` and
+    `creates_root` see `Publishing`. `allows_http` permits requests to the catalog's server without
     TLS.
     """
 
@@ -156,6 +156,7 @@ class CatalogPlace:
     zone: tzinfo | None
     is_guarded: bool
     settle_ms: int
+    creates_root: bool = False
     allows_http: bool = False
 
     def publishing(
@@ -163,7 +164,12 @@ class CatalogPlace:
     ) -> Publishing:
         """The publishing rules for tables below `root`, a path of `storage`."""
         return Publishing(
-            storage, root, lock=lock, is_guarded=self.is_guarded, settle_ms=self.settle_ms
+            storage,
+            root,
+            lock=lock,
+            is_guarded=self.is_guarded,
+            settle_ms=self.settle_ms,
+            creates_root=self.creates_root,
         )
 
 
@@ -193,7 +199,8 @@ class Catalog(Protocol):
     def check_commits(self) -> None:
         """Check that the warehouse's store creates an object only if it is absent.
 
-        An unproved store is tested with an object below the warehouse. If this is forbidden, the
+        A warehouse that may be created gets its folder. An unproved store is tested with an object
+        below the warehouse. If this is forbidden, the
         first commit tests it in its table's folder instead. Raises `UnsafeStore`, and the errors of
         the store.
         """

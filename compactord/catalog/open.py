@@ -28,6 +28,7 @@ def open_catalog(
     zone: tzinfo | None = None,
     is_guarded: bool = False,
     settle_ms: int = SETTLE_MS,
+    creates_root: bool = False,
     allow_http: bool = False,
     allow_schemes: Iterable[str] = (),
     kinds: CatalogKinds = CATALOGS,
@@ -37,7 +38,8 @@ def open_catalog(
     `metastore` names one of `kinds`. `options` are Paimon's catalog options; references in them are
     resolved where needed. `zone` is the writers' time zone, or None for the machine's. Tables whose
     Java writers are not excluded are refused unless `is_guarded`; then snapshots settle for
-    `settle_ms`. For `allow_http` and `allow_schemes` see `CatalogSection`.
+    `settle_ms`. With `creates_root` the warehouse's folder need not exist yet. For `allow_http` and
+    `allow_schemes` see `CatalogSection`.
 
     Raises as `Stores.open`, `UsageError` for a metastore whose packages are not installed,
     `CatalogOptionInvalid` for an unusable option.
@@ -69,6 +71,7 @@ def open_catalog(
         zone=zone,
         is_guarded=is_guarded,
         settle_ms=settle_ms,
+        creates_root=creates_root,
         allows_http=allow_http,
     )
     try:

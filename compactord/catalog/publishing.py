@@ -134,7 +134,8 @@ class Publishing:
     check and a copy (catalog/RenamingSnapshotCommit.java, fs/FileIO.java `tryToWriteAtomic`); a
     snapshot that another writer publishes in between is replaced. Without a lock such tables are
     refused unless `is_guarded`; then snapshots settle for `settle_ms` before compactord builds on
-    them.
+    them. With `creates_root` a root that does not exist is an empty warehouse, and `check` makes
+    its folder.
     """
 
     def __init__(
@@ -145,9 +146,10 @@ class Publishing:
         lock: CatalogLock | None = None,
         is_guarded: bool = True,
         settle_ms: int = 0,
+        creates_root: bool = False,
     ) -> None:
         is_exposed = not storage.capabilities.excludes_java_writers and lock is None
-        self._storage, self._root = storage, root
+        self._storage, self._root, self._creates_root = storage, root, creates_root
         self._is_refused = is_exposed and not is_guarded
         self._proof = ExclusiveCreateCheck(storage, root)
         found: SnapshotPublisher
@@ -162,18 +164,30 @@ class Publishing:
             raise UsageError(f"{self._root} is refused: {_refusal()}")
 
     def require_root(self) -> None:
-        """Raises `TableNotFound` if the root does not exist, and as `require_safe`."""
+        """Raises `TableNotFound` if the root's folder does not exist, and as `require_safe`.
+
+        In an object store every prefix exists; a missing bucket raises `StoreMissing`.
+        """
         self.require_safe()
-        if not self._storage.folder_exists(self._root):
+        if not self._has_root() and not self._creates_root:
             raise TableNotFound(f"warehouse does not exist: {self._root}")
+
+    def _has_root(self) -> bool:
+        # Asked first: in an object store it finds a missing bucket.
+        exists = self._storage.folder_exists(self._root)
+        return exists or not self._storage.capabilities.has_folders
 
     def check(self) -> None:
         """Check that snapshots can be published; a store without proof is tested once.
 
-        If the test is forbidden, the result stays unknown. Raises `UsageError` as `require_safe`,
-        `UnsafeStore`, and the errors of the store.
+        If the test is forbidden, the result stays unknown. Makes the root's folder with
+        `creates_root`. Raises `UsageError` as `require_safe`, `UnsafeStore`, and the errors of the
+        store.
         """
         self.require_safe()
+        if self._creates_root and not self._has_root():
+            # The probe's parent folders stay.
+            probe(self._storage, self._root)
         with contextlib.suppress(AccessDenied):
             self._proof.require()
 

@@ -44,7 +44,6 @@ from compactord.errors import (
     CompactordError,
     EngineUnavailable,
     StoreMissing,
-    TableNotFound,
     UnsupportedTable,
     UsageError,
 )
@@ -120,8 +119,6 @@ def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
     match error:
         case StoreMissing():
             return "correct the bucket or container, the account, or the endpoint"
-        case TableNotFound() if is_url:
-            return "correct the path, or let a writer create the first table"
         case UsageError():
             return "choose one of the two; both are in docs/operations.md"
         case _ if not trouble.may_pass:
@@ -183,6 +180,8 @@ def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterato
         yield failed_check(f"{name}: tables", found, mend(unreadable[0]))
     else:
         found = f"{count} in {catalog.warehouse}, all readable"
+        if not listed.tables:
+            found = f"no tables yet in {catalog.warehouse}"
         yield Check(name=f"{name}: tables", verdict=Verdict.OK, found=found)
     if refused:
         found = f"{count_text(len(refused), 'table')} refused, first: {refused[0]}"

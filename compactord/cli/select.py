@@ -152,7 +152,12 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Table
                     registries=registries,
                 )
             )
-    if not targets and is_choice and not unreadable:
+    if (
+        not targets
+        and is_choice
+        and not unreadable
+        and any(catalog.list_tables().tables for catalog in catalogs.values())
+    ):
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         places = ", ".join(catalog.warehouse for catalog in catalogs.values())
         raise TableNotFound(f"there is no table of {what} in {places}")
@@ -333,10 +338,16 @@ def over_tables(
         codes.append(exit_code(trouble))
     unreadable = {name: str(error) for name, error in choice.unreadable.items()}
     found = {"tables": tables, "unreadable": unreadable, "summary": dict(counts)}
-    parts = ", ".join(f"{number} {what}" for what, number in counts.items())
-    count = count_text(len(choice.targets), "table")
-    answer(args, found, [f"{count}{': ' if parts else ''}{parts}"])
+    parts = [f"{number} {what}" for what, number in counts.items()]
+    answer(args, found, [summary_text(len(choice.targets), parts)])
     return joint_code(codes)
+
+
+def summary_text(tables: int, parts: Sequence[str]) -> str:
+    """The last line of a command on several tables; `parts` count them by result, and what could
+    not be listed.
+    """
+    return f"{count_text(tables, 'table')}: {', '.join(parts)}" if parts else "no tables yet"
 
 
 def _one_of_several(

@@ -89,6 +89,7 @@ def open_section(
         zone=zone,
         is_guarded=section.unlocked_writers is UnlockedWriters.GUARDED,
         settle_ms=section.settle_ms,
+        creates_root=section.create,
         allow_http=section.allow_http,
         allow_schemes=section.allow_schemes,
         kinds=registries.kinds,
@@ -173,10 +174,7 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
         return problem_at(loaded, key, section.options.get("uri", ""), expected)
     match trouble.error:
         case TableNotFound():
-            expected = "a folder that exists: create it, or mount it first"
-            storage = catalog.warehouse_storage
-            if storage is not None and not storage.capabilities.has_folders:
-                expected = "a folder with something in it: correct the bucket or the path"
+            expected = "a folder that exists: create it, mount it first, or set create: true"
         case StoreMissing() as error:
             expected = f"a store that exists ({error})"
         case UsageError() | UnsafeStore() as error:

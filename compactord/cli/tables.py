@@ -18,7 +18,14 @@ from urllib.parse import quote
 from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.plan import planner_now
 from compactord.cli.running import OK, answer, exit_code, say
-from compactord.cli.select import SelectedTable, TableSelection, choose, side_by_side, table_test
+from compactord.cli.select import (
+    SelectedTable,
+    TableSelection,
+    choose,
+    side_by_side,
+    summary_text,
+    table_test,
+)
 from compactord.clock import Clock, SystemClock
 from compactord.config.policy import refuse_catalog_arguments
 from compactord.errors import (
@@ -246,8 +253,9 @@ def tables(args: argparse.Namespace) -> int:
         "states": dict(counts),
         "unreadable": {name: str(error) for name, error in unreadable.items()},
     }
-    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    lines = [*_text(found), f"{count_text(len(found), 'table')}{': ' if states else ''}{states}"]
+    parts = [f"{count} {state}" for state, count in sorted(counts.items())]
+    parts += [f"{len(unreadable)} not listed"] if unreadable else []
+    lines = [*_text(found), summary_text(len(found), parts)]
     lines += [ASK_A_SERVICE] if found and args.url is None else []
     answer(args, told, lines)
     for what, error in unreadable.items():

@@ -317,6 +317,10 @@ class CatalogSection(Section):
     """with guarded, how long a snapshot settles: longer than a writer takes from its last check to
     the end of its copy
     """
+    create: Flag = False
+    """make the warehouse's folder when serve starts if it does not exist, for a lake that has no
+    table yet; an object store needs no folder
+    """
     allow_http: Flag = False
     """contact a REST catalog's server on another machine without TLS: anyone on the network path
     can read its token and act as the server

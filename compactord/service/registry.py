@@ -312,6 +312,9 @@ class TableRegistry:
 
     def _note(self, listing: Listing) -> None:
         name, known = listing.catalog, self.catalogs[listing.catalog]
+        is_first = listing.is_listed and not known.last_success_ms
+        if is_first and not (listing.found or listing.excluded or listing.unreadable):
+            _log.warning("catalog_empty", catalog=name, warehouse=known.warehouse)
         now_ms = self._clock.steady_ms()
         succeeded_ms = now_ms if listing.is_listed else known.last_success_ms
         self.catalogs[name] = replace(known, last_success_ms=succeeded_ms, error="")

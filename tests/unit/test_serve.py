@@ -52,9 +52,13 @@ def test_a_check_online_finds_what_is_not_there_and_says_where_it_was_configured
     assert main(online) == 2
     found = capsys.readouterr().err
     problem = "catalogs.b.warehouse is /none/wh: expected a folder that exists"
-    assert f"compactord: {path}:3: {problem}: create it, or mount it first\n" == found
-    path.write_text(f"catalogs: {{a: {{warehouse: {tmp_path}}}}}\n")
+    assert (
+        f"compactord: {path}:3: {problem}: create it, mount it first, or set create: true\n"
+        == found
+    )
+    path.write_text(f"catalogs: {{a: {{warehouse: {tmp_path}/new, create: true}}}}\n")
     assert main(online) == 0
+    assert not (tmp_path / "new").exists(), "only serve makes it"
     assert "can be used, and so can its catalogs" in capsys.readouterr().out
 
 

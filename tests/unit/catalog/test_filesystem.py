@@ -75,7 +75,7 @@ def test_a_branch_has_the_location_of_its_table_and_metadata_of_its_own() -> Non
 @pytest.mark.parametrize(
     ("objects", "what"),
     [
-        ((), "warehouse does not exist"),
+        ((), "database sales of warehouse /w does not exist"),
         (("other.db/x/schema/schema-0",), "database sales of warehouse /w does not exist"),
         (("sales.db/x/schema/schema-0",), "table sales.orders of warehouse /w does not exist"),
         (("sales.db/orders/data",), "is not a Paimon table"),
@@ -87,6 +87,27 @@ def test_a_branch_has_the_location_of_its_table_and_metadata_of_its_own() -> Non
 def test_what_is_missing_is_named(objects: tuple[str, ...], what: str) -> None:
     with pytest.raises(TableNotFound, match=what):
         _catalog(_storage(*objects)).find_table("sales.orders")
+
+
+def test_a_prefix_without_an_object_is_an_empty_warehouse() -> None:
+    catalog = _catalog(_storage())
+    catalog.check_access()
+    assert catalog.list_tables().tables == ()
+
+
+def test_a_folder_that_is_missing_is_made_only_if_it_may_be(tmp_path: Path) -> None:
+    root = tmp_path / "mnt" / "lake"
+    with pytest.raises(TableNotFound, match="warehouse does not exist"):
+        open_catalog(str(root)).list_tables()
+    with pytest.raises(TableNotFound, match="warehouse does not exist"):
+        open_catalog(str(root)).check_access()
+    catalog = open_catalog(str(root), creates_root=True)
+    catalog.check_access()
+    assert catalog.list_tables().tables == ()
+    assert not root.exists(), "reading makes nothing"
+    catalog.check_commits()
+    assert list(root.iterdir()) == []
+    open_catalog(str(root)).check_access()
 
 
 @pytest.mark.parametrize(

@@ -103,10 +103,28 @@ def test_a_warehouse_without_a_configuration_is_listed_as_serve_would_see_it(
     )
 
 
-def test_an_empty_warehouse_has_no_tables(
+@pytest.mark.parametrize(
+    ("command", "choice"),
+    [
+        ("tables", ()),
+        ("maintain", ()),
+        ("plan", ("--tables", "sales.*")),
+        ("compact", ("--database", "sales")),
+    ],
+)
+def test_an_empty_warehouse_has_no_tables_yet(
+    command: str, choice: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = (command, "--warehouse", str(tmp_path), *choice)
+    assert said(capsys, *where) == "no tables yet\n"
+    keyed(tmp_path, "logs.clicks")
+    if choice:
+        assert "there is no table of" in said(capsys, *where, code=2)
+
+
+def test_a_warehouse_that_is_not_there_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(capsys, "tables", "--warehouse", str(tmp_path)) == "0 tables\n"
     assert "does not exist" in said(capsys, "tables", "--warehouse", f"{tmp_path}/no", code=2)
 
 

@@ -163,6 +163,7 @@ def test_cold_keys_are_told_from_hot_ones() -> None:
         "catalogs.new.options",
         "catalogs.new.unlocked_writers",
         "catalogs.new.allow_http",
+        "catalogs.new.create",
         "catalogs.new.allow_schemes",
         "catalogs.new.settle",
         "catalogs.new.warehouse",

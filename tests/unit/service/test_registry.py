@@ -137,6 +137,23 @@ def test_a_table_that_was_made_again_begins_anew_once_the_old_one_has_left() -> 
     assert not scheduler.tables[_name("a.y")].is_leaving
 
 
+def test_an_empty_catalog_is_logged_once() -> None:
+    registry, _ = _registry(VirtualClock())
+    listings = [
+        _listing(is_listed=False, error="no answer"),
+        _listing(),
+        _listing(),
+        _listing("a.x"),
+        _listing(),
+    ]
+    logged = []
+    for listing in listings:
+        with capture_logs() as events:
+            registry.listed(listing)
+        logged.append([each["event"] for each in events if each["event"] == "catalog_empty"])
+    assert logged == [[], ["catalog_empty"], [], [], []]
+
+
 def test_tables_of_a_database_that_cannot_be_listed_are_not_taken_for_dropped() -> None:
     registry, scheduler = _registry(VirtualClock())
     registry.listed(_listing("a.x", "b.y", "b.z"))
