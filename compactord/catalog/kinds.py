@@ -55,12 +55,12 @@ class CatalogKind:
         open_: Callable[[CatalogPlace], Catalog] = getattr(importlib.import_module(module), name)
         return open_(place)
 
-    def location_of(self, warehouse: str, options: Mapping[str, str], stores: Stores) -> str | None:
+    def location_of(self, warehouse: str, stores: Stores) -> str | None:
         """The warehouse's location; None if it has none, or needs no store.
 
         Raises as `Stores.knows`.
         """
-        if self.names_warehouse or (self.locates_tables and not stores.knows(warehouse, options)):
+        if self.names_warehouse or (self.locates_tables and not stores.knows(warehouse)):
             return None
         return warehouse
 

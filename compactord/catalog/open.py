@@ -8,9 +8,10 @@ from functools import partial
 from types import MappingProxyType
 
 from compactord.catalog.base import Catalog, CatalogPlace
-from compactord.catalog.kinds import check_names
+from compactord.catalog.kinds import CatalogKind, check_names
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.errors import CatalogOptionInvalid, UsageError
+from compactord.storage.base import Storage
 from compactord.storage.open import STORES, Stores
 from compactord.text import resolve_option
 
@@ -45,14 +46,7 @@ def open_catalog(
     `CatalogOptionInvalid` for an unusable option.
     """
     kind = kinds[metastore]
-    try:
-        location = kind.location_of(warehouse, options, stores)
-        at = (".", _NONE) if location is None else (location, options)
-        storage, path = stores.open(*at)
-    except CatalogOptionInvalid:
-        raise
-    except UsageError as error:
-        raise UsageError(f"warehouse {error}") from error
+    location, storage, path = _located(kind, warehouse, options, stores)
     # Stores read their own options.
     own = {key: text for key, text in options.items() if not stores.has_option(key)}
     check_names(own, kind, kinds.values())
@@ -81,6 +75,20 @@ def open_catalog(
             f"metastore {metastore} needs packages that are not installed ({error.name}): "
             f"{kind.install}"
         ) from None
+
+
+def _located(
+    kind: CatalogKind, warehouse: str, options: Mapping[str, str], stores: Stores
+) -> tuple[str | None, Storage, str]:
+    """The warehouse's location, or None without one; its store, and its path there."""
+    try:
+        location = kind.location_of(warehouse, stores)
+        at = (".", _NONE) if location is None else (location, options)
+        return (location, *stores.open(*at))
+    except CatalogOptionInvalid:
+        raise
+    except UsageError as error:
+        raise UsageError(f"warehouse {error}") from error
 
 
 def _path_of(

@@ -107,7 +107,7 @@ def refuse_literal_secrets(config: ServiceConfig, master: str | None, stores: St
 
 def _location(catalog: CatalogSection, stores: Stores) -> str | None:
     """See `CatalogKind.location_of`."""
-    return catalog.kind.location_of(catalog.warehouse, catalog.options, stores)
+    return catalog.kind.location_of(catalog.warehouse, stores)
 
 
 def _literal_secrets(catalog: CatalogSection, stores: Stores) -> Sequence[str]:

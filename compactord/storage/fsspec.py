@@ -1,5 +1,6 @@
-"""Stores of other schemes through fsspec. An option of the catalog enables it; it is never a
-default.
+"""Stores of schemes that no other store has, through fsspec.
+
+Only the operator names such a scheme, by a warehouse or by `allow_schemes`.
 
 fsspec does not guarantee that an implementation creates a name only once, so each store has to
 prove it in a race before the first snapshot is published (`prove_create_if_absent`).
@@ -50,6 +51,8 @@ from compactord.storage.objects.options import INSTALL_STORES
 from compactord.storage.ranges import ranged_input
 from compactord.text import LateValues, handed_over, is_secret, redact_text
 
+# hdfs-native registers it, and takes fsspec's own arguments for Hadoop's configuration.
+_UNUSABLE = frozenset({"viewfs"})
 RACERS, NAMES = 8, 20
 _START_SECONDS = 60
 # Creates an object with this content unless the name exists.
@@ -73,6 +76,16 @@ class Opened:
     late: LateValues = field(default_factory=lambda: LateValues({}))
     # Held while the file system is reopened with other keys.
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def knows_scheme(scheme: str) -> bool:
+    """Whether fsspec is installed and names an implementation for the scheme."""
+    try:
+        from fsspec.registry import known_implementations, registry
+    except ImportError:
+        return False
+    is_known = scheme in known_implementations or scheme in registry
+    return is_known and scheme not in _UNUSABLE
 
 
 def connected(root: str, late: LateValues) -> Any:
@@ -117,11 +130,19 @@ def require_exclusive_creation(files: Any, root: str) -> None:
     else:
         is_own = kind.pipe_file is not AbstractFileSystem.pipe_file
     if not is_own:
-        raise UnsafeStore(
-            root,
-            f"fsspec's {kind.__name__} cannot create a name only once, so two writers could "
-            "replace each other's snapshots; put the warehouse into a store that can",
-        )
+        raise _unable(files, root)
+    # Such as `dir://`: a wrapper hands the call on.
+    wrapped = getattr(files, "fs", None)
+    if isinstance(wrapped, AbstractFileSystem):
+        require_exclusive_creation(wrapped, root)
+
+
+def _unable(files: Any, path: str) -> UnsafeStore:
+    return UnsafeStore(
+        path,
+        f"fsspec's {type(files).__name__} cannot create a name only once, so two writers could "
+        "replace each other's snapshots; put the warehouse into a store that can",
+    )
 
 
 def replace(files: Any, name: str, data: bytes) -> None:
@@ -237,7 +258,7 @@ def prove_create_if_absent(
 
 T = TypeVar("T")
 _PREFIX = "fsspec."
-# fsspec is used only if this option is set.
+# Earlier releases used fsspec only with this option.
 ENABLED = "fsspec.enabled"
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 _proved: set[FsspecSpec] = set()
@@ -284,7 +305,7 @@ def _locate(location: str, options: Mapping[str, str]) -> StoreLocation:
     return StoreLocation(spec=spec, path=f"{root}/{path}" if path else root, secrets=secrets)
 
 
-# For all schemes without a store, if the catalog enables it.
+# For all schemes of fsspec without a store.
 FSSPEC = Store(schemes=(), locate=_locate, prefixes=(_PREFIX,))
 
 
@@ -418,16 +439,19 @@ class FsspecStorage(Storage):
         """Decides by the content found afterwards: an implementation that retries may find its own
         object.
 
-        Callers write data that no other writer writes.
+        Callers write data that no other writer writes. Raises `UnsafeStore` for an implementation
+        without exclusive creation.
         """
+
+        def create(name: str) -> None:
+            try:
+                self._files.pipe_file(name, data, mode="create")
+            except (NotImplementedError, TypeError):
+                raise _unable(self._files, path) from None
+
         try:
-            self._into_folder(
-                path,
-                action,
-                lambda name: self._files.pipe_file(name, data, mode="create"),
-                len(data),
-            )
-        except (AccessDenied, ObjectNotFound):
+            self._into_folder(path, action, create, len(data))
+        except (AccessDenied, ObjectNotFound, UnsafeStore):
             raise
         except StorageError as error:
             there = read_back(self, path, error)

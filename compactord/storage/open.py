@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from compactord.errors import CatalogOptionInvalid, UnknownScheme, UsageError
+from compactord.errors import UnknownScheme, UsageError
 from compactord.storage import local
 from compactord.storage.base import (
     HADOOP,
@@ -18,9 +18,10 @@ from compactord.storage.base import (
     Store,
     StoreLocation,
 )
-from compactord.storage.fsspec import ENABLED, FSSPEC
+from compactord.storage.fsspec import ENABLED, FSSPEC, knows_scheme
 from compactord.storage.hdfs.spec import HDFS
 from compactord.storage.objects import azure, gcs, oss, s3
+from compactord.storage.objects.options import INSTALL_STORES
 from compactord.text import has_credentials, has_reference, redact_text
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
@@ -78,8 +79,8 @@ class Stores:
     ) -> StoreLocation:
         """The resolved location. Opens no store.
 
-        `options` are the catalog's, under Paimon's names. With `fsspec.enabled`, fsspec opens
-        schemes without a store here. `served` are the keys of options that the catalog's server
+        `options` are the catalog's, under Paimon's names. fsspec opens schemes that it knows and
+        that have no store here. `served` are the keys of options that the catalog's server
         returned, or None if no server supplied the location. Only object stores accept them. The
         operator's keys are never sent to a host chosen by a server or by another author's location.
 
@@ -102,7 +103,7 @@ class Stores:
     ) -> tuple[StoreLocation, Mapping[str, str]]:
         """The resolved location, and the options passed to its store."""
         options = {key: text for key, text in options.items() if self._counts(key, theirs)}
-        store = self._store_of(location, options)
+        store = self._store_of(location)
         scheme = self._scheme_of(location)
         if self.schemes is not None and scheme not in self.schemes:
             raise UsageError(
@@ -112,10 +113,10 @@ class Stores:
         own = {key: text for key, text in options.items() if _is_of(store, key)}
         return store.locate(location, own), own
 
-    def knows(self, location: str, options: Mapping[str, str]) -> bool:
+    def knows(self, location: str) -> bool:
         """Whether a store has the location's scheme. Raises the other errors of `located`."""
         try:
-            self._store_of(location, options)
+            self._store_of(location)
         except UnknownScheme:
             return False
         return True
@@ -131,9 +132,12 @@ class Stores:
 
         Raises the errors of `located`.
         """
-        store, found = self._store_of(location, options), self.located(location, options)
+        store, found = self._store_of(location), self.located(location, options)
         shown = []
-        for key in (key for key in options if key != ENABLED and self.has_option(key)):
+        for key in (key for key in options if self.has_option(key)):
+            if key == ENABLED:
+                shown.append(f"{key} (not needed any more)")
+                continue
             if _is_of(store, key) and key not in found.unknown:
                 continue
             is_others = any(_is_of(each, key) for each in (*self.known, FSSPEC) if each != store)
@@ -190,7 +194,7 @@ class Stores:
                 "name ends in it"
             )
 
-    def _store_of(self, location: str, options: Mapping[str, str]) -> Store:
+    def _store_of(self, location: str) -> Store:
         if len(location) > _LOCATION_MAX:
             raise UsageError(
                 f"{location[:100]}…: a location of more than {_LOCATION_MAX} characters"
@@ -201,23 +205,17 @@ class Stores:
                 f"{redact_text(location)}: expected a location without user and password; give "
                 "them as options of the catalog"
             )
-        asked = options.get(ENABLED, "false").lower()
-        if asked not in ("true", "false"):
-            raise CatalogOptionInvalid(ENABLED, "true or false")
         stores = {scheme: store for store in self.known for scheme in store.schemes}
         found = _SCHEME.fullmatch(location)
         scheme, rest = (found[1].lower(), found[2]) if found is not None else (_FILE, "")
-        if scheme not in stores and rest.startswith("//") and asked == "true":
+        if scheme not in stores and rest.startswith("//") and knows_scheme(scheme):
             return FSSPEC
         if scheme not in stores and rest.startswith("/"):
             known = ", ".join(f"{name}://" for name in stores if name != _FILE)
             raise UnknownScheme(
                 f"{location}: scheme {scheme}:// is not supported yet; local and mounted file "
-                f"systems are, and {known}; others by fsspec, with the option {ENABLED}"
-            )
-        if asked == "true":
-            raise CatalogOptionInvalid(
-                ENABLED, f"no such option: {scheme}: is opened without fsspec"
+                f"systems are, and {known}, and the schemes of fsspec if it is installed "
+                f"({INSTALL_STORES})"
             )
         # Without a slash it is the name of a local file that contains a colon.
         return stores.get(scheme, stores[_FILE])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-from collections.abc import Callable, Mapping
+import tarfile
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,6 @@ from compactord.catalog.open import open_catalog
 from compactord.catalog.trouble import check_catalogs
 from compactord.errors import (
     AccessDenied,
-    CatalogOptionInvalid,
     CompactordError,
     ObjectNotFound,
     StorageError,
@@ -145,11 +146,15 @@ def test_a_race_needs_exactly_one_winner_for_each_name() -> None:
     assert memory.objects == {}
 
 
-def test_it_is_opened_where_the_scheme_was_chosen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"fsspec.enabled": "true"}])
+def test_it_is_opened_where_the_operator_named_its_scheme(
+    options: dict[str, str], tmp_path: Path
+) -> None:
     url = f"exclusive://{tmp_path}/wh"
-    with pytest.raises(UsageError, match="exclusive"):
-        STORES.open(url, {})
-    storage, path = STORES.open(f"{url}/", {"fsspec.enabled": "true"})
+    with pytest.raises(UsageError, match="does not open exclusive: locations"):
+        STORES.limited(["s3://b/wh"], ()).open(url, options)
+    STORES.limited(["s3://b/wh"], ["exclusive"]).open(url, options)
+    storage, path = STORES.open(f"{url}/", options)
     assert isinstance(storage, FsspecStorage)
     assert path == url
     assert pickle.loads(pickle.dumps(storage.spec)) == storage.spec
@@ -284,26 +289,71 @@ def test_paths_of_other_stores_are_refused(tmp_path: Path) -> None:
             call()
 
 
-def test_a_catalog_has_to_ask_for_it_and_its_store_to_prove_itself(tmp_path: Path) -> None:
+def test_a_catalog_without_a_lock_is_refused_or_guarded_and_its_store_proves_itself(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "wh" / "d.db" / "t").mkdir(parents=True)
-    asked = {"fsspec.enabled": "true", "fsspec.auto_mkdir": "true"}
 
-    def catalog(scheme: str, options: Mapping[str, str], *, is_guarded: bool = True) -> Catalog:
-        location = f"{scheme}://{tmp_path}/wh"
-        return open_catalog(location, options=options, is_guarded=is_guarded)
+    def catalog(scheme: str, *, is_guarded: bool = True) -> Catalog:
+        options = {"fsspec.auto_mkdir": "true"}
+        return open_catalog(f"{scheme}://{tmp_path}/wh", options=options, is_guarded=is_guarded)
 
-    with pytest.raises(UsageError, match=r"with the option fsspec\.enabled"):
-        catalog("exclusive", {})
     with pytest.raises(UsageError, match="is refused"):
-        catalog("exclusive", asked, is_guarded=False).check_access()
-    with pytest.raises(CatalogOptionInvalid, match=r"fsspec\.enabled: .* s3: is opened without"):
-        open_catalog("s3://lake/wh", options=asked)
-    exclusive = catalog("exclusive", asked)
+        catalog("exclusive", is_guarded=False).check_access()
+    exclusive = catalog("exclusive")
     (trouble,) = check_catalogs(
-        {"exclusive": exclusive, "racy": catalog("racy", asked)}, VirtualClock(), commits=True
+        {"exclusive": exclusive, "racy": catalog("racy")}, VirtualClock(), commits=True
     )
     assert (trouble.catalog, type(trouble.error)) == ("racy", UnsafeStore)
     exclusive.check_commits()
+
+
+def _archive(folder: Path, suffix: str) -> str:
+    path, name = folder / f"lake.{suffix}", "wh/d.db/t/schema/schema-0"
+    if suffix == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(folder / name, name)
+    else:
+        with tarfile.open(path, "w") as archive:
+            archive.add(folder / "wh", "wh")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("location", "options", "tables", "why"),
+    [
+        pytest.param("memory://NEW/wh", {}, 0, "", id="memory"),
+        pytest.param("local://FOLDER/wh", {}, 1, "cannot create a name only once", id="local"),
+        pytest.param(
+            "dir://wh",
+            {"path": "FOLDER", "target_protocol": "file"},
+            1,
+            "cannot create a name only once",
+            id="dir",
+        ),
+        pytest.param("zip://wh", {"fo": "zip"}, 1, "cannot create a name only once", id="zip"),
+        pytest.param("tar://wh", {"fo": "tar"}, 1, "cannot create a name only once", id="tar"),
+    ],
+)
+def test_own_file_systems_of_fsspec_are_read_and_publish_only_if_they_create_exclusively(
+    location: str, options: dict[str, str], tables: int, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "wh/d.db/t/schema").mkdir(parents=True)
+    (tmp_path / "wh/d.db/t/schema/schema-0").write_text("{}")
+    archives = {suffix: _archive(tmp_path, suffix) for suffix in ("zip", "tar")}
+    given = {
+        f"fsspec.{name}": archives.get(text, text).replace("FOLDER", str(tmp_path))
+        for name, text in options.items()
+    }
+    place = location.replace("FOLDER", str(tmp_path)).replace("NEW", tmp_path.name)
+    catalog = open_catalog(place, options=given, is_guarded=True)
+    catalog.check_access()
+    assert len(catalog.list_tables().tables) == tables
+    if not why:
+        catalog.check_commits()
+        return
+    with pytest.raises(UnsafeStore, match=why):
+        catalog.check_commits()
 
 
 def test_no_value_of_an_option_of_fsspec_stands_in_a_spec_but_for_flags() -> None:

@@ -9,6 +9,7 @@ from compactord.catalog.open import open_catalog
 from compactord.errors import AccessDenied, TableNotFound, UsageError
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
+from compactord.storage.objects.options import INSTALL_STORES
 from tests.storages import Fault, FaultyStorage, MemoryStorage, RecordingStorage
 
 WAREHOUSE = "/w"
@@ -159,8 +160,8 @@ def test_the_schemas_of_a_table_that_has_its_first_one_are_not_listed() -> None:
             "viewfs://bucket/w",
             "warehouse viewfs://bucket/w: scheme viewfs:// is not supported yet; "
             "local and mounted file systems are, and "
-            "s3://, s3a://, s3n://, gs://, abfs://, abfss://, wasb://, wasbs://, oss://, hdfs://; "
-            "others by fsspec, with the option fsspec.enabled",
+            "s3://, s3a://, s3n://, gs://, abfs://, abfss://, wasb://, wasbs://, oss://, hdfs://, "
+            f"and the schemes of fsspec if it is installed ({INSTALL_STORES})",
         ),
         ("file:w", "warehouse file:w: a file: URI needs an absolute path, as in file:///data/wh"),
     ],

@@ -117,16 +117,13 @@ _LIES = {
     "fsspec": _Lie(
         overrides={"fsspec.enabled": "true", "fsspec.host": "ENV"},
         location="memory://b/t",
-        error="scheme memory:// is not supported",
+        error="does not open memory: locations",
     ),
     "fsspec's local files": _Lie(
-        own={"fsspec.enabled": "true"},
         location="local:///etc",
         error="does not open local: locations",
     ),
-    "another scheme of fsspec's": _Lie(
-        own={"fsspec.enabled": "true"}, location="ftp://b/t", error="allow_schemes"
-    ),
+    "another scheme of fsspec's": _Lie(location="ftp://b/t", error="allow_schemes"),
     "an address for the operator's keys": _Lie(
         own=_OPERATORS, overrides={"s3.endpoint": "STORE"}, error=f"s3.endpoint but {_SIDES}"
     ),
@@ -259,13 +256,8 @@ def test_a_lie_of_a_rest_server_ends_in_an_error_by_name(
         ("s3://b/wh", "file:/etc", {}, "does not open file: locations"),
         ("s3://b/wh", "/etc", {}, "does not open file: locations"),
         ("s3://b/wh", "${file:/etc/passwd}", {}, "does not open file: locations"),
-        ("/wh", "memory://b/t", {}, "scheme memory:// is not supported"),
-        (
-            "memory://h/wh",
-            "local://b/etc",
-            {"fsspec.enabled": "true"},
-            "does not open local: locations",
-        ),
+        ("/wh", "memory://b/t", {}, "does not open memory: locations"),
+        ("memory://h/wh", "local://b/etc", {}, "does not open local: locations"),
         (
             "/wh",
             "abfss://c@a.evil.example/t",

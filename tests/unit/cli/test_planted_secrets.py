@@ -86,8 +86,7 @@ def test_config_show_hides_what_can_be_used(
 def test_a_location_with_a_password_is_refused_without_it(
     capsys: pytest.CaptureFixture[str], command: str, warehouse: str
 ) -> None:
-    options = ("--catalog-option", "fsspec.enabled=true") if "memory:" in warehouse else ()
-    found = said(capsys, command, "--warehouse", warehouse, *options, code=2)
+    found = said(capsys, command, "--warehouse", warehouse, code=2)
     assert "without user and password" in found
     assert _PLANTED not in found
 
@@ -96,8 +95,7 @@ def test_a_location_with_a_password_is_refused_without_it(
 def test_no_task_carries_them(name: str) -> None:
     options = {f"fsspec.{name}": _PLANTED}
     spec, path = fsspec_at("ftp://host/wh", options)
-    asked = {**options, "fsspec.enabled": "true"}
-    assert STORES.literal_secrets("ftp://host/wh", asked) == (f"fsspec.{name}",)
+    assert STORES.literal_secrets("ftp://host/wh", options) == (f"fsspec.{name}",)
     assert _PLANTED.encode() not in pickle.dumps(spec)
     assert _PLANTED not in repr(spec) + path
 

@@ -166,7 +166,7 @@ def test_its_warehouse_may_be_a_name(lake: Lake, tmp_path: Path) -> None:
     for named, location in ((False, "mem://one/wh"), (True, None)):
         known = Registries(kinds={POINTERS.name: replace(POINTERS, names_warehouse=named)})
         section = load_config(lake.config(tmp_path), environ={}, known=known).config.catalogs["p"]
-        found = section.kind.location_of(section.warehouse, section.options, lake.known)
+        found = section.kind.location_of(section.warehouse, lake.known)
         assert found == location
 
 

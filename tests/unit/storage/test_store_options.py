@@ -329,10 +329,12 @@ def test_an_option_that_cannot_be_used_is_named(
         # Of another store, however like one of this it is.
         ("s3://lake", {"fs.oss.endpoint": "e"}, ["fs.oss.endpoint"]),
         ("gs://lake", {"fs.gs.auth.typ": "x"}, ["fs.gs.auth.typ (did you mean fs.gs.auth.type?)"]),
-        ("gs://lake", {"fs.defaultFS": "x", "fsspec.enabled": "false"}, ["fs.defaultFS"]),
+        ("gs://lake", {"fs.defaultFS": "x", "fsspec.any": "y"}, ["fs.defaultFS", "fsspec.any"]),
         ("gs://lake", {"fsspec.token": "x"}, ["fsspec.token"]),
         ("/data", {"s3.endpoint": "e", "cache-enabled": "true"}, ["s3.endpoint"]),
-        ("ftp://h", {"fsspec.enabled": "true", "fsspec.any": "1", "fs.a": "y"}, ["fs.a"]),
+        ("ftp://h", {"fsspec.any": "1", "fs.a": "y"}, ["fs.a"]),
+        ("ftp://h", {"fsspec.enabled": "true"}, ["fsspec.enabled (not needed any more)"]),
+        ("s3://h", {"fsspec.enabled": "false"}, ["fsspec.enabled (not needed any more)"]),
         (
             f"abfs://box@{_DFS}",
             {"fs.azure.acount.key": "x", "fs.azure.account.key.other.dfs.core.windows.net": "y"},
