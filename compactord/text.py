@@ -6,12 +6,13 @@ References are `${env:NAME}` and `${file:/path}`, resolved when they are needed.
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from compactord.errors import CatalogOptionInvalid, UsageError
@@ -45,6 +46,18 @@ def age_text(milliseconds: int) -> str:
                 else (f"{whole} {unit}")
             )
     return f"{seconds} s"
+
+
+def nearest_tables(name: str, known: Iterable[str]) -> str:
+    """The most similar of `database.table` names, as `; did you mean a.b?`; empty if none is."""
+    known = list(known)
+    # Letter case is the most common mistake, and matters in folder names.
+    lower = {full.lower(): full for full in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=3)
+    # A table of the same name in another database is suggested as well.
+    same = [full for full in known if full.partition(".")[2] == name.rpartition(".")[2]]
+    found = list(dict.fromkeys([*(lower[text] for text in near), *same]))[:3]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def count_text(count: int, what: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from compactord.paimon.schema import BRANCH_MARK, TableRef, schema_ids
 from compactord.paimon.snapshot import branch_names
 from compactord.storage.base import Storage
 from compactord.storage.calls import Breaker, Breakers
+from compactord.text import nearest_tables
 
 # Limit for the names of all tables of a catalog, plus a fixed cost per table and database.
 _LISTED_BYTES_MAX = 128 << 20
@@ -309,14 +309,7 @@ def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
 
 
 def _nearest(name: str, tables: Sequence[TableRef]) -> str:
-    known = [table.full_name for table in tables]
-    # Letter case is the most common mistake, and matters in folder names.
-    lower = {full.lower(): full for full in known}
-    near = difflib.get_close_matches(name.lower(), lower, n=3)
-    # A table of the same name in another database is suggested as well.
-    same = [full for full in known if full.partition(".")[2] == name.rpartition(".")[2]]
-    found = list(dict.fromkeys([*(lower[text] for text in near), *same]))[:3]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    return nearest_tables(name, (table.full_name for table in tables))
 
 
 def _known_tables(list_tables: Callable[[], TableList]) -> Sequence[TableRef]:

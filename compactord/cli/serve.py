@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
@@ -26,7 +26,13 @@ from compactord.clock import Clock, SystemClock
 from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, effective_json, json_schema, load_config, show_text
 from compactord.config.model import CatalogSection, ServiceConfig
-from compactord.config.policy import NAMELESS, catalog_keys, refuse_catalog_arguments
+from compactord.config.policy import (
+    NAMELESS,
+    catalog_keys,
+    refuse_catalog_arguments,
+    unmatched_patterns,
+    unmatched_text,
+)
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.engine.kinds import SPARK, engine_of, masters_text
 from compactord.engine.masters import is_local, shown_master
@@ -44,6 +50,7 @@ from compactord.service.http import HttpServer
 from compactord.service.logs import configure_logs
 from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
+from compactord.service.registry import list_catalog
 from compactord.service.site import PROBES, Site
 from compactord.storage.base import Storage
 from compactord.storage.calls import Breakers
@@ -370,7 +377,9 @@ def check(args: argparse.Namespace) -> int:
     found = check_online(loaded, SystemClock(), registries) if args.online else []
     for _, problem in found:
         say(f"compactord: {problem}")
-    warnings = [
+    troubled = {trouble.catalog for trouble, _ in found}
+    warnings = list(_unmatched(loaded, registries, troubled)) if args.online else []
+    warnings += [
         f"catalogs.{name}.options.{option} has no effect on the store of the warehouse"
         for name, options in without_effect(config, config.catalogs, registries.stores)
         for option in options
@@ -385,6 +394,22 @@ def check(args: argparse.Namespace) -> int:
     # Errors of the configuration first, then of permissions; other errors may be temporary.
     codes = {exit_code(trouble.error) for trouble, _ in found}
     return next((code for code in (USAGE, DENIED, FAILED) if code in codes), OK)
+
+
+def _unmatched(
+    loaded: LoadedConfig, registries: Registries, troubled: Collection[str]
+) -> Iterator[str]:
+    """Patterns that match no table, judged by listings of the catalogs without trouble."""
+    config, clock = loaded.config, SystemClock()
+    listings = [
+        list_catalog(name, open_configured(config, name, registries), lambda: loaded, clock)
+        for name in config.catalogs.keys() - troubled
+    ]
+    tables = {name for each in listings for name in (*each.found, *each.excluded)}
+    listed = {each.catalog for each in listings if not each.error}
+    failed = config.catalogs.keys() - listed
+    for key, unmatched in unmatched_patterns(config, tables, listed, failed).items():
+        yield f"{unmatched_text(loaded, key, unmatched, tables)}: matches no table"
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:

@@ -386,6 +386,7 @@ def _why_lines(
         yield freshness
     if is_configured:
         yield f"rules that match: {', '.join(detail.rules) or 'none'}"
+        yield from (f"a rule looks similar: {rule}" for rule in detail.similar_rules)
         if view.status is TableStatus.ACTIVE and detail.poll and not is_served:
             yield f"the service polls it every {detail.poll}"
     for kind, opens in detail.closed_windows.items():
@@ -434,7 +435,7 @@ def _why_json(
 ) -> dict[str, Any]:
     return {
         **_row(detail.view, now_ms),
-        **plain_fields(("rules", "closed_windows", "poll"), detail),
+        **plain_fields(("rules", "similar_rules", "closed_windows", "poll"), detail),
         **known,
         "buckets": [plain_fields(of_bucket, bucket) for bucket in detail.buckets],
         **plain_fields(("settings", "options"), detail),

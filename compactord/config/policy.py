@@ -6,9 +6,10 @@ Commands and the service report the same reasons.
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from compactord.config.load import LoadedConfig, keys_of, leaves
 from compactord.config.model import Discovery, Rule, ServiceConfig, TableSettings
@@ -18,10 +19,14 @@ from compactord.errors import UsageError
 from compactord.model import TableName
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.schema import BRANCH_MARK
-from compactord.text import ReferenceMissing, redact_text, resolve
+from compactord.text import ReferenceMissing, nearest_tables, redact_text, resolve
 
 # Sections read only at the start: name and clock, port, Spark, catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
+_COMPARED_MAX = 5_000
+# Minimum similarity, from 0 to 1, of a table's name and a rule that may be meant for it.
+_LIKENESS_MIN = 0.8
+_ESCAPE = re.compile(r"\\(.)")
 
 
 # The settings of one table: `defaults`, overridden by the matching rules. Keys in `options`, which
@@ -97,32 +102,82 @@ def excluding_key(discovery: Discovery, table: TableName) -> str | None:
     return None if _matches(discovery.including_tables, table) else "including_tables"
 
 
+class Unmatched(NamedTuple):
+    """A pattern that matches no known table; tables of the catalogs in `unlisted` are not known."""
+
+    pattern: str
+    unlisted: tuple[str, ...] = ()
+
+
 def unmatched_patterns(
-    config: ServiceConfig, tables: Collection[TableName], listed: Collection[str]
-) -> Mapping[str, str]:
+    config: ServiceConfig,
+    tables: Collection[TableName],
+    listed: Collection[str],
+    failed: Collection[str] = (),
+) -> Mapping[str, Unmatched]:
     """The patterns, by their dotted keys, that match none of the tables.
 
-    `listed` are the catalogs whose tables are complete. Patterns for other catalogs are not judged,
-    nor patterns that match an empty name, such as `.*`.
+    `listed` are the catalogs whose tables are complete, `failed` those that could not be listed.
+    Patterns are judged once each of their catalogs is one or the other, and one is listed. Patterns
+    that match an empty name, such as `.*`, are not judged.
     """
-    found: dict[str, str] = {}
-    if config.catalogs.keys() <= set(listed):
-        discovery, names = config.discovery, [f"{database}.{t}" for _, database, t in tables]
-        for key, pattern, of in (
-            ("including_databases", discovery.including_databases, {each[1] for each in tables}),
-            ("including_tables", discovery.including_tables, names),
-            ("excluding_tables", discovery.excluding_tables, names),
-        ):
-            if pattern is not None and not any(map(pattern.fullmatch, ("", *of))):
-                found[f"discovery.{key}"] = pattern.pattern
+    found: dict[str, Unmatched] = {}
+
+    def judge(key: str, pattern: re.Pattern[str] | None, of: Iterable[str], *, at: str) -> None:
+        concerned = {at} if at else config.catalogs.keys()
+        unlisted = tuple(name for name in config.catalogs if name in concerned - set(listed))
+        is_known = set(unlisted) <= set(failed) and len(unlisted) < len(concerned)
+        if pattern is not None and is_known and not any(map(pattern.fullmatch, ("", *of))):
+            found[key] = Unmatched(pattern.pattern, unlisted)
+
+    discovery, names = config.discovery, [f"{each[1]}.{each[2]}" for each in tables]
+    databases = {each.database for each in tables}
+    judge("discovery.including_databases", discovery.including_databases, databases, at="")
+    judge("discovery.including_tables", discovery.including_tables, names, at="")
+    judge("discovery.excluding_tables", discovery.excluding_tables, names, at="")
     for index, rule in enumerate(config.rules):
-        concerned = {rule.match.catalog} if rule.match.catalog else config.catalogs.keys()
-        pattern = rule.match.table
-        if pattern is None or pattern.fullmatch("") or not concerned <= set(listed):
-            continue
-        if not any(_concerns(rule, table) for table in tables):
-            found[f"rules.{index}.match.table"] = pattern.pattern
+        catalog = rule.match.catalog or ""
+        own = [f"{each[1]}.{each[2]}" for each in tables if catalog in ("", each.catalog)]
+        own += [name.partition(BRANCH_MARK)[0] for name in own if BRANCH_MARK in name]
+        judge(f"rules.{index}.match.table", rule.match.table, own, at=catalog)
     return found
+
+
+def unmatched_text(
+    loaded: LoadedConfig, key: str, unmatched: Unmatched, tables: Collection[TableName]
+) -> str:
+    """A pattern that matches nothing, with its place and the most similar names.
+
+    Slow with many tables: at most 5,000 names are compared.
+    """
+    names = {each.database for each in tables}
+    if key != "discovery.including_databases":
+        names = {f"{each.database}.{each.table}" for each in tables}
+    known = sorted(names)[:_COMPARED_MAX]
+    near = nearest_tables(_plain(unmatched.pattern), known)
+    text = pattern_text(loaded, key, unmatched.pattern) + near
+    unlisted = ", ".join(unmatched.unlisted)
+    return f"{text}; not listed: catalog {unlisted}" if unlisted else text
+
+
+def similar_rules(config: ServiceConfig, table: TableName) -> tuple[int, ...]:
+    """The indexes of rules whose patterns are nearly the name of a table that no rule matches."""
+    if matching_rules(config, table):
+        return ()
+    name = f"{table.database}.{table.table}".lower()
+    return tuple(
+        index
+        for index, rule in enumerate(config.rules)
+        if rule.match.table is not None
+        and difflib.get_close_matches(
+            name, [_plain(rule.match.table.pattern).lower()], cutoff=_LIKENESS_MIN
+        )
+    )
+
+
+def _plain(pattern: str) -> str:
+    """The name that a pattern without wildcards stands for."""
+    return _ESCAPE.sub(r"\1", pattern)
 
 
 def cold_differences(old: ServiceConfig, new: ServiceConfig) -> tuple[str, ...]:

@@ -16,13 +16,14 @@ from compactord.config.choices import Mode
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import (
+    Unmatched,
     excluding_key,
     exclusion,
     not_write_only,
-    pattern_text,
     paused,
     policy_for,
     unmatched_patterns,
+    unmatched_text,
 )
 from compactord.errors import CompactordError
 from compactord.model import TableName
@@ -223,6 +224,8 @@ class TableRegistry:
         }
         self.excluded: dict[TableName, TableView] = {}
         self.unmatched: dict[str, str] = {}
+        # Kept, because comparing names takes long.
+        self._unmatched_texts: dict[tuple[str, Unmatched], str] = {}
         # Catalogs that were listed completely.
         self._listed: set[str] = set()
         # Names of dropped tables that still leave while new tables have the same names.
@@ -237,6 +240,7 @@ class TableRegistry:
         """Serve the tables found and drop the missing ones; drops none if the listing failed."""
         self._note(listing)
         if not listing.is_listed:
+            self._judge_patterns()
             return
         tables = self._scheduler.tables
         for name, ref in listing.found.items():
@@ -284,8 +288,15 @@ class TableRegistry:
     def _judge_patterns(self) -> None:
         """Record patterns that match no table: a name is misspelled, or its table was dropped."""
         served = (each.name for each in self._scheduler.tables.values() if not each.is_leaving)
-        found = unmatched_patterns(self._loaded.config, {*served, *self.excluded}, self._listed)
-        texts = {key: pattern_text(self._loaded, key, p) for key, p in found.items()}
+        tables = {*served, *self.excluded}
+        failed = {name for name, each in self.catalogs.items() if each.error}
+        found = unmatched_patterns(self._loaded.config, tables, self._listed, failed)
+        texts = {
+            key: self._unmatched_texts.get((key, each))
+            or unmatched_text(self._loaded, key, each, tables)
+            for key, each in found.items()
+        }
+        self._unmatched_texts = {(key, each): texts[key] for key, each in found.items()}
         for text in texts.values():
             if text not in self.unmatched.values():
                 _log.warning("pattern_matches_nothing", pattern=text)
@@ -309,6 +320,7 @@ class TableRegistry:
     def overdue(self, catalog: str, seconds: int) -> None:
         """Count a catalog as failing until its overdue listing ends."""
         self._failed(catalog, f"it has not answered for {seconds} s; its listing continues")
+        self._judge_patterns()
 
     def _note(self, listing: Listing) -> None:
         name, known = listing.catalog, self.catalogs[listing.catalog]
@@ -357,6 +369,7 @@ class TableRegistry:
     def apply(self, loaded: LoadedConfig) -> None:
         """Put another configuration into effect."""
         self._loaded = loaded
+        self._unmatched_texts.clear()
         for name, scheduled in self._scheduler.tables.items():
             policy = policy_for(self._loaded.config, name)
             self._scheduler.set_policy(name, policy)

@@ -308,7 +308,8 @@ class Setting(NamedTuple):
 class TableDetail:
     """One table with its worst buckets, by run count and size, and why it is treated so.
 
-    A service has at most `BUCKETS_MAX` buckets. `rules` match the table; `closed_windows` are the
+    A service has at most `BUCKETS_MAX` buckets. `rules` match the table; `similar_rules` nearly
+    have its name while no rule matches; `closed_windows` are the
     kinds of work that may not start now, each with when they may; `poll` is how often it is polled.
     """
 
@@ -316,6 +317,7 @@ class TableDetail:
     buckets: tuple[BucketDetail, ...]
     bucket_count: int
     rules: tuple[str, ...] = ()
+    similar_rules: tuple[str, ...] = ()
     closed_windows: Mapping[WorkKind, str] = field(default_factory=dict)
     poll: str = ""
     settings: Mapping[str, Setting] = field(default_factory=dict)

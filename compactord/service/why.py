@@ -16,9 +16,11 @@ from compactord.config.load import LoadedConfig, plain_config
 from compactord.config.policy import (
     TablePolicy,
     matching_rules,
+    pattern_text,
     policy_for,
     setting_keys,
     shown_key,
+    similar_rules,
 )
 from compactord.config.source import scalar_yaml
 from compactord.config.values import duration_text
@@ -50,6 +52,11 @@ def explained(
     found = replace(
         detail,
         rules=tuple(shown_key(loaded, f"rules.{index}") for index in rules),
+        similar_rules=tuple(
+            pattern_text(loaded, f"rules.{index}.match.table", rule.pattern)
+            for index in similar_rules(loaded.config, name)
+            if (rule := loaded.config.rules[index].match.table)
+        ),
         closed_windows=_closed_windows(policy, now_ms, zone),
         poll=_poll_text(policy, table),
         settings=_settings(loaded, keys),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from compactord.cli.command import main
+from tests.unit.cli.warehouses import keyed
 
 
 def _check(folder: Path, text: str) -> int:
@@ -60,6 +61,19 @@ def test_a_check_online_finds_what_is_not_there_and_says_where_it_was_configured
     assert main(online) == 0
     assert not (tmp_path / "new").exists(), "only serve makes it"
     assert "can be used, and so can its catalogs" in capsys.readouterr().out
+
+
+def test_a_check_online_names_patterns_that_match_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path, "sales.orders")
+    path = tmp_path / "compactord.yaml"
+    rule = r"rules: [{match: {table: sales\.ordrs}, set: {mode: paused}}]"
+    path.write_text(f"catalogs: {{a: {{warehouse: {tmp_path}}}}}\n{rule}\n")
+    assert main(["config", "check", "--online", "--config", str(path)]) == 0
+    told = capsys.readouterr().err
+    pattern = rf"rules.0.match.table ({path}:2) is sales\.ordrs; did you mean sales.orders?"
+    assert told == f"compactord: warning: {pattern}: matches no table\n"
 
 
 def test_a_value_that_came_from_a_reference_is_not_shown(

@@ -141,6 +141,16 @@ def test_top_has_the_same_states_and_reasons(
     assert states == {each["table"]: (each["state"], each["why"]) for each in listed}
 
 
+def test_why_names_a_rule_that_looks_like_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyed(tmp_path / "wh", "sales.orders")
+    rule = 'rules:\n- {match: {table: "sales\\\\.ordrs"}, set: {mode: paused}}\n'
+    config = configuration(tmp_path, "catalogs:\n  lake: {warehouse: WH}\n" + rule)
+    told = said(capsys, "why", "sales.orders", "--config", config)
+    assert f"a rule looks similar: rules.0.match.table ({config}:4) is sales\\.ordrs\n" in told
+
+
 def test_branches_are_listed_as_the_rules_say_and_taken_when_they_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

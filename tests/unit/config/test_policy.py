@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 
 from compactord.config.choices import MaintenanceRule, Mode
+from compactord.config.load import LoadedConfig
 from compactord.config.model import Discovery, ServiceConfig
 from compactord.config.policy import (
     cold_differences,
     excluding_key,
     policy_for,
+    similar_rules,
     unmatched_patterns,
+    unmatched_text,
 )
 from compactord.model import PickRule, TableName
 
@@ -207,6 +210,53 @@ def test_patterns_that_match_no_table_of_the_listed_catalogs_are_found(
     config = ServiceConfig.model_validate({"catalogs": catalogs, "rules": rules, **sections})
     found = unmatched_patterns(config, _TABLES, listed)
     assert [key.removesuffix(".match.table") for key in found] == unmatched
+    assert all(each.unlisted == () for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("match", "listed", "failed", "text"),
+    [
+        (
+            {"table": r"a\.xx"},
+            ["lake"],
+            ["sea"],
+            "did you mean a.x?; not listed: catalog sea",
+        ),
+        ({"table": r"A\.X"}, ["lake", "sea"], [], "did you mean a.x or a.y?"),
+        ({"table": "tmp_1"}, ["lake", "sea"], [], "did you mean b.tmp_1?"),
+        ({"table": r"shop\.orders"}, ["sea"], ["lake"], "not listed: catalog lake"),
+        ({"table": r"shop\.orders"}, [], ["lake", "sea"], None),
+        ({"table": r"shop\.orders"}, ["sea"], [], None),
+        ({"table": r"a\.x", "catalog": "sea"}, ["lake"], ["sea"], None),
+        ({"table": r"b\..*"}, ["lake"], ["sea"], None),
+    ],
+)
+def test_a_pattern_is_judged_without_a_catalog_that_is_down_and_the_nearest_names_are_told(
+    match: dict[str, str], listed: list[str], failed: list[str], text: str | None
+) -> None:
+    catalogs = {name: {"warehouse": f"/{name}"} for name in ("lake", "sea")}
+    rules = [{"match": match, "set": {"priority": 1}}]
+    config = ServiceConfig.model_validate({"catalogs": catalogs, "rules": rules})
+    loaded = LoadedConfig(path="c", config=config, origins={}, references={}, digest="")
+    found = unmatched_patterns(config, _TABLES, listed, failed)
+    texts = [unmatched_text(loaded, key, each, _TABLES) for key, each in found.items()]
+    assert [each.partition("; ")[2] for each in texts] == ([] if text is None else [text])
+
+
+@pytest.mark.parametrize(
+    ("rules", "similar"),
+    [
+        ([r"sales\.ordrs"], (0,)),
+        ([r"Sales\.Orders", r"logs\..*", r"sales\.order_.*"], (0, 2)),
+        ([r"sales\.clicks", "tmp.*"], ()),
+        ([r"sales\.ordrs", r"sales\..*"], ()),
+    ],
+)
+def test_rules_that_look_like_a_table_are_named_if_none_matches_it(
+    rules: list[str], similar: tuple[int, ...]
+) -> None:
+    config = _config(rules=[{"match": {"table": each}, "set": {"priority": 1}} for each in rules])
+    assert similar_rules(config, TableName("lake", "sales", "orders")) == similar
 
 
 def test_rules_of_a_table_hold_for_its_branches_and_may_be_of_one() -> None:

@@ -428,7 +428,8 @@ def test_every_table_of_a_warehouse_is_listed_with_its_state_and_why(tmp_path: P
         "refused": ("unsupported", found["refused"][1]),
     }
     assert "row-tracking" in found["refused"][1]
-    assert view.unmatched_patterns == (f"rules.2.match.table ({path}:8) is paused",)
+    unmatched = f"rules.2.match.table ({path}:8) is paused; did you mean db.paused?"
+    assert view.unmatched_patterns == (unmatched,)
     counts = {status.value: count for (_, status), count in view.tables_by_status.items()}
     assert counts == {"active": 2, "paused": 1, "excluded": 2, "unsupported": 1}
     told = {

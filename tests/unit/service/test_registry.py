@@ -270,6 +270,26 @@ def test_a_pattern_that_matches_no_table_is_told_once_and_again_when_it_begins_a
     assert registry.unmatched == {}
 
 
+def test_a_pattern_is_judged_though_another_catalog_was_never_listed() -> None:
+    rules = [{"match": {"table": r"shop\.orders"}, "set": {"priority": 9}}]
+    catalogs = {"c": {"warehouse": "/wh"}, "down": {"warehouse": "/down"}}
+    registry, _ = _registry(VirtualClock(), _loaded(catalogs=catalogs, rules=rules))
+    base = r"rules.0.match.table (c.yaml:7) is shop\.orders; did you mean shop.ordr?"
+    told = []
+    for step in (
+        lambda: registry.listed(_listing("shop.ordr")),
+        lambda: registry.overdue("down", 60),
+        lambda: registry.overdue("down", 120),
+        lambda: registry.listed(replace(_listing(), catalog="down")),
+    ):
+        with capture_logs() as logs:
+            step()
+        logged = [log["pattern"] for log in logs if log["event"] == "pattern_matches_nothing"]
+        told.append((list(registry.unmatched.values()), logged))
+    partly = f"{base}; not listed: catalog down"
+    assert told == [([], []), ([partly], [partly]), ([partly], []), ([base], [base])]
+
+
 _UNDECIDED = {"rules": [{"match": {"table": "a.x"}, "set": {"only_write_only": False}}]}
 _PAUSED = {"rules": [{"match": {"table": "a.x"}, "set": {"mode": "paused"}}]}
 _NOT_WRITE_ONLY = "not write-only, so its writers compact it themselves; defaults.only_write_only"
