@@ -156,18 +156,22 @@ def _shape(table: OpenTable, state: TableState) -> TableShape:
     )
 
 
-def listed_by_service(args: argparse.Namespace) -> list[_Listed]:
-    """The tables of the service at `--url` that the arguments select.
+def listed_by_service(args: argparse.Namespace) -> tuple[list[_Listed], dict[str, str]]:
+    """The tables of the service at `--url` that the arguments select, and its unlisted catalogs.
 
     Raises `UsageError` if none answers there, `TableNotFound` if it has none of them.
     """
-    view = _view(args, _source(args))
+    source = _source(args)
+    view = _view(args, source)
     tables = _chosen(args, view)
     has_several = len({table.name.catalog for table in tables}) > 1
-    return [
+    listed = [
         (str(table.name) if has_several else _full_name(table), _row(table, view.now_ms))
         for table in tables
     ]
+    catalogs = decode(ServiceView, _get(source, "/v1/status")).catalogs
+    never = (each for each in catalogs if not each.last_success_ms)
+    return listed, {f"catalog {each.name}": each.trouble for each in never}
 
 
 def why_by_service(args: argparse.Namespace) -> int:
@@ -242,21 +246,26 @@ def tables(args: argparse.Namespace) -> int:
     """Run the command; the exit code. Raises `UsageError` and `TableNotFound`."""
     found: Sequence[_Listed]
     unreadable: Mapping[str, CompactordError] = {}
+    unlisted: Mapping[str, str]
     if args.url is not None:
-        found = listed_by_service(args)
+        found, unlisted = listed_by_service(args)
     else:
         choice = choose(args, all_of_warehouse=True)
         found, unreadable = _read(choice), choice.unreadable
+        unlisted = {name: str(error) for name, error in unreadable.items()}
     counts = Counter(row["state"] for _, row in found)
     told = {
         "tables": [row for _, row in found],
         "states": dict(counts),
-        "unreadable": {name: str(error) for name, error in unreadable.items()},
+        "unreadable": unlisted,
     }
     parts = [f"{count} {state}" for state, count in sorted(counts.items())]
-    parts += [f"{len(unreadable)} not listed"] if unreadable else []
+    parts += [f"{len(unlisted)} not listed"] if unlisted else []
     lines = [*_text(found), summary_text(len(found), parts)]
-    lines += [ASK_A_SERVICE] if found and args.url is None else []
+    if args.url is not None:
+        lines += [f"{what}: {why}" for what, why in unlisted.items()]
+    elif found:
+        lines.append(ASK_A_SERVICE)
     answer(args, told, lines)
     for what, error in unreadable.items():
         say(f"compactord: {what} cannot be listed: {error}")

@@ -26,6 +26,8 @@ _COLD = frozenset({"service", "spark", "catalogs"})
 _COMPARED_MAX = 5_000
 # Minimum similarity, from 0 to 1, of a table's name and a rule that may be meant for it.
 _LIKENESS_MIN = 0.8
+# A dot without a backslash is taken for itself.
+_EXACT = re.compile(r"[\w-]+\\?\.[\w-]+(?:\\?\.[\w-]+)*", re.ASCII)
 _ESCAPE = re.compile(r"\\(.)")
 
 
@@ -100,6 +102,25 @@ def excluding_key(discovery: Discovery, table: TableName) -> str | None:
     if discovery.including_databases.fullmatch(table.database) is None:
         return "including_databases"
     return None if _matches(discovery.including_tables, table) else "including_tables"
+
+
+def exact_tables(config: ServiceConfig, catalog: str) -> Sequence[TableName]:
+    """Tables of a catalog that patterns name without wildcards, unless patterns exclude them.
+
+    With several catalogs, patterns that name no catalog do not count.
+    """
+    is_only = len(config.catalogs) == 1
+    patterns = [config.discovery.including_tables] if is_only else []
+    for rule in config.rules:
+        is_meant = rule.match.catalog == catalog or (rule.match.catalog is None and is_only)
+        patterns += [rule.match.table] if rule.match.table is not None and is_meant else []
+    found = dict.fromkeys(
+        TableName(catalog, *_plain(part).split(".", 1))
+        for pattern in patterns
+        for part in pattern.pattern.split("|")
+        if _EXACT.fullmatch(part) and pattern.fullmatch(_plain(part))
+    )
+    return [table for table in found if excluding_key(config.discovery, table) is None]
 
 
 class Unmatched(NamedTuple):

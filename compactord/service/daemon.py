@@ -368,7 +368,7 @@ class Daemon:
         heartbeat(facts, scheduler, self._tables, now_ms)
         # Does not wait for catalogs: one that hangs must not delay the rest.
         facts.is_started = facts.is_started or facts.engine.is_up
-        self._view = self._status.update(facts, self._registry.excluded, now_ms)
+        self._view = self._status.update(facts, self._registry.unserved, now_ms)
 
     def _watch_clock(self, now_ms: int) -> None:
         """Detect that the wall clock was set; the timetable depends on it and is recomputed."""

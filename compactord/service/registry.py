@@ -17,6 +17,7 @@ from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import (
     Unmatched,
+    exact_tables,
     excluding_key,
     exclusion,
     not_write_only,
@@ -34,7 +35,7 @@ from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.jobs import TableSpec
 from compactord.service.settings import Timetable
-from compactord.service.view import CatalogView, TableView, excluded_view
+from compactord.service.view import CatalogView, TableView, excluded_view, unreachable_view
 from compactord.table.planning import CompactRequest
 
 _log = structlog.get_logger()
@@ -224,6 +225,7 @@ class TableRegistry:
         }
         self.excluded: dict[TableName, TableView] = {}
         self.unmatched: dict[str, str] = {}
+        self._unreachable: dict[TableName, TableView] = {}
         # Kept, because comparing names takes long.
         self._unmatched_texts: dict[tuple[str, Unmatched], str] = {}
         # Catalogs that were listed completely.
@@ -240,7 +242,7 @@ class TableRegistry:
         """Serve the tables found and drop the missing ones; drops none if the listing failed."""
         self._note(listing)
         if not listing.is_listed:
-            self._judge_patterns()
+            self._judge_names()
             return
         tables = self._scheduler.tables
         for name, ref in listing.found.items():
@@ -270,7 +272,7 @@ class TableRegistry:
                 self._leave(name)
         if not listing.unreadable:
             self._listed.add(listing.catalog)
-        self._judge_patterns()
+        self._judge_names()
 
     def _leave(self, name: TableName) -> None:
         """Stop serving the table once its running work has ended."""
@@ -285,8 +287,23 @@ class TableRegistry:
         self._replaced -= left
         return {name.catalog for name in left}
 
-    def _judge_patterns(self) -> None:
-        """Record patterns that match no table: a name is misspelled, or its table was dropped."""
+    @property
+    def unserved(self) -> Mapping[TableName, TableView]:
+        """Tables without work: excluded ones, and those of catalogs that were never listed."""
+        return {**self.excluded, **self._unreachable}
+
+    def _judge_names(self) -> None:
+        """Compare the names in the configuration with the tables.
+
+        Records patterns that match no table, because a name is misspelled or its table was dropped,
+        and exact names of tables in catalogs that were not listed since the start.
+        """
+        self._unreachable = {
+            name: unreachable_view(excluded_view(name, "", ""), each.error)
+            for catalog, each in self.catalogs.items()
+            if each.error and not each.last_success_ms
+            for name in exact_tables(self._loaded.config, catalog)
+        }
         served = (each.name for each in self._scheduler.tables.values() if not each.is_leaving)
         tables = {*served, *self.excluded}
         failed = {name for name, each in self.catalogs.items() if each.error}
@@ -320,7 +337,7 @@ class TableRegistry:
     def overdue(self, catalog: str, seconds: int) -> None:
         """Count a catalog as failing until its overdue listing ends."""
         self._failed(catalog, f"it has not answered for {seconds} s; its listing continues")
-        self._judge_patterns()
+        self._judge_names()
 
     def _note(self, listing: Listing) -> None:
         name, known = listing.catalog, self.catalogs[listing.catalog]
@@ -377,7 +394,7 @@ class TableRegistry:
             self._specs[name] = replace(self._specs[name], request=request)
             self._judge(scheduled)
             self._poll_due(name)
-        self._judge_patterns()
+        self._judge_names()
 
     def _set_interval(self, scheduled: ScheduledTable) -> None:
         """Set how often a table is polled: as configured, or by the table's own options.

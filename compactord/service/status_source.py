@@ -30,6 +30,7 @@ from compactord.service.view import (
     TableView,
     status_and_why,
     total_queued,
+    unreachable_view,
 )
 from compactord.table.backlog import PendingCompaction
 from compactord.table.status import Backlog, BucketView, TableInfo, TableShape
@@ -75,18 +76,22 @@ class StatusKeeper:
         self._top_of: tuple[int, tuple[int, ...], int] = (0, (), 0)
 
     def update(
-        self, facts: ServiceState, excluded: Mapping[TableName, TableView], now_ms: int
+        self, facts: ServiceState, unserved: Mapping[TableName, TableView], now_ms: int
     ) -> ServiceView:
         """The whole view.
 
-        `excluded` are tables that the scheduler does not have, because a pattern excludes them.
+        `unserved` are tables that the scheduler does not have, because a pattern excludes them or
+        their catalog was never listed.
         """
         scheduler, wall = self._scheduler, self._wall
         scheduled_tables = scheduler.tables.values()
         tables = (
-            *(self._table(scheduled, now_ms) for scheduled in scheduled_tables),
+            *(
+                _if_reachable(self._table(scheduled, now_ms), facts)
+                for scheduled in scheduled_tables
+            ),
             # Running work of a table that was just excluded is still shown.
-            *(table for name, table in excluded.items() if name not in scheduler.tables),
+            *(table for name, table in unserved.items() if name not in scheduler.tables),
         )
         if len(self._tables) > 2 * len(scheduler.tables) + 100:
             self._tables = {name: v for name, v in self._tables.items() if name in scheduler.tables}
@@ -142,6 +147,14 @@ class StatusKeeper:
         view = table_view(scheduled, now_ms, self._wall)
         self._tables[scheduled.name] = (version, view)
         return view
+
+
+def _if_reachable(table: TableView, facts: ServiceState) -> TableView:
+    """The table, with the reason if its store was silent before it was read."""
+    is_silent = bool(facts.silent_since_ms.get(table.name.catalog))
+    if not is_silent or table.is_read or table.status is not TableStatus.ACTIVE:
+        return table
+    return unreachable_view(table, "its store or server does not answer")
 
 
 def _catalogs(facts: ServiceState, wall: WallTime) -> tuple[CatalogView, ...]:

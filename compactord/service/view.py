@@ -171,6 +171,12 @@ def excluded_view(name: TableName, location: str, why: str) -> TableView:
     return TableView(name=name, location=location, status=TableStatus.EXCLUDED, why=why)
 
 
+def unreachable_view(table: TableView, error: str) -> TableView:
+    """A table that was not read since the start, because its catalog or store does not answer."""
+    why = f"unreachable: {error}"
+    return replace(table, status=TableStatus.ERROR, why=why, error=why)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveCompaction:
     """A waiting or running compaction; `status` is None while it is only offered.
@@ -209,6 +215,13 @@ class CatalogView:
     failures: int
     error: str
     store_silent_since_ms: int = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why its tables may be incomplete, empty if its last listing succeeded."""
+        if self.last_success_ms:
+            return self.error
+        return f"never listed since the start{': ' if self.error else ''}{self.error}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,8 @@ def service_troubles(view: ServiceView) -> Iterator[str]:
     if not view.engine.is_up and view.engine.error:
         yield f"the engine is down: {view.engine.error}"
     for catalog in view.catalogs:
-        if catalog.error:
-            yield f"catalog {catalog.name} cannot be listed: {catalog.error}"
+        if catalog.error or (view.is_started and catalog.trouble):
+            yield f"catalog {catalog.name} cannot be listed: {catalog.trouble}"
     for catalog in view.catalogs:
         if catalog.store_silent_since_ms:
             yield f"the store or server of catalog {catalog.name} does not answer; its tables wait"

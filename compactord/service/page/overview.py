@@ -280,11 +280,14 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             yield Notice(
                 "bad",
                 f"Catalog {catalog.name} cannot be listed.",
-                catalog.error,
+                catalog.trouble,
                 "CompactordDiscoveryFailing",
                 f"{catalog.warehouse}; last listed ",
                 catalog.last_success_ms,
             )
+        elif view.is_started and catalog.trouble:
+            title = f"Catalog {catalog.name} was {catalog.trouble}."
+            yield Notice("warn", title, "Its tables are not known yet.")
     config = view.config
     if not config.last_reload_successful:
         yield Notice(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -52,9 +53,9 @@ TABLES = (
 class Service:
     """The whole site of a service that shows these tables."""
 
-    def __init__(self, *tables: TableView) -> None:
+    def __init__(self, *tables: TableView, **changes: Any) -> None:
         details = [TableDetail(view=each, buckets=(), bucket_count=0) for each in tables]
-        status, clock = FixedStatus(service_view(*tables), *details), FixedClock()
+        status, clock = FixedStatus(service_view(*tables, **changes), *details), FixedClock()
         self.status = status
         self.server = HttpServer(
             Site(
@@ -73,10 +74,9 @@ class Service:
         return f"http://127.0.0.1:{self.server.port}"
 
     def page(self, name: str) -> str:
-        """The page of a table as text."""
-        shown = render(
-            self.status, f"/tables/lake/{name.replace('.', '/')}", {}, clock=FixedClock()
-        )
+        """The page of a table, or the first page, as text."""
+        path = f"/tables/lake/{name.replace('.', '/')}" if name else "/"
+        shown = render(self.status, path, {}, clock=FixedClock())
         assert shown is not None
         return " ".join(re.sub(r"<[^>]*>", " ", shown.body.decode()).split())
 
@@ -179,6 +179,31 @@ def test_an_overdue_attempt_is_made_as_soon_as_a_slot_is_free_everywhere(
         assert "bucket 3: the store is full" in text
         assert again in text
         assert "What to do: Make room." in text
+
+
+@pytest.mark.parametrize(
+    ("error", "trouble"),
+    [
+        ("no such host", "never listed since the start: no such host"),
+        ("", "never listed since the start"),
+    ],
+)
+def test_a_catalog_that_was_never_listed_is_named_everywhere(
+    error: str, trouble: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lake,) = service_view().catalogs
+    service = Service(catalogs=(replace(lake, last_success_ms=0, error=error),))
+    try:
+        listed = said(capsys, "tables", "--url", service.url)
+        answer = answered(capsys, "tables", "--url", service.url)
+        shown = said(capsys, "top", "--url", service.url, "--once", "--width", "200")
+        page = service.page("")
+    finally:
+        service.server.stop()
+    assert answer["unreadable"] == {"catalog lake": trouble}
+    assert listed == f"0 tables: 1 not listed\ncatalog lake: {trouble}\n"
+    assert f"catalog lake cannot be listed: {trouble}" in shown
+    assert trouble in page
 
 
 def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> None:

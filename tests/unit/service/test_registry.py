@@ -290,6 +290,34 @@ def test_a_pattern_is_judged_though_another_catalog_was_never_listed() -> None:
     assert told == [([], []), ([partly], [partly]), ([partly], []), ([base], [base])]
 
 
+_DOWN = "unreachable: no such host"
+
+
+@pytest.mark.parametrize(
+    ("sections", "shown"),
+    [
+        ({"rules": [r"a\.x", r"b\.y|c\.z", r"d\..*", r"e\.(f|g)"]}, ["a.x", "b.y", "c.z"]),
+        ({"discovery": {"including_tables": r"a\.x"}, "rules": [r"b\.y"]}, ["a.x"]),
+        ({"discovery": {"excluding_tables": r"a\..*"}, "rules": [r"a\.x"]}, []),
+        ({"rules": []}, []),
+    ],
+)
+def test_tables_that_the_configuration_names_are_shown_though_their_catalog_was_never_listed(
+    sections: dict[str, Any], shown: list[str]
+) -> None:
+    rules = [{"match": {"table": each}, "set": {"priority": 9}} for each in sections.pop("rules")]
+    registry, scheduler = _registry(VirtualClock(), _loaded(rules=rules, **sections))
+    assert registry.unserved == {}, "it has not been asked yet"
+    registry.listed(_listing(is_listed=False, error="no such host"))
+    assert {name: (each.status.value, each.why) for name, each in registry.unserved.items()} == {
+        _name(table): ("error", _DOWN) for table in shown
+    }
+    registry.listed(_listing("a.x"))
+    assert (registry.unserved, list(scheduler.tables)) == ({}, [_name("a.x")])
+    registry.listed(_listing(is_listed=False, error="no such host"))
+    assert registry.unserved == {}, "its tables are known"
+
+
 _UNDECIDED = {"rules": [{"match": {"table": "a.x"}, "set": {"only_write_only": False}}]}
 _PAUSED = {"rules": [{"match": {"table": "a.x"}, "set": {"mode": "paused"}}]}
 _NOT_WRITE_ONLY = "not write-only, so its writers compact it themselves; defaults.only_write_only"

@@ -66,10 +66,11 @@ class Gallery:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.excluded: dict[TableName, TableView] = {}
+        self.facts = facts()
         self._status = StatusKeeper(stage.scheduler, 5)
 
     def update(self) -> ServiceView:
-        return self._status.update(facts(), self.excluded, self.stage.now)
+        return self._status.update(self.facts, self.excluded, self.stage.now)
 
     def table(self) -> TableView:
         return next(table for table in self.update().tables if table.name == NAME)
@@ -318,3 +319,24 @@ def test_a_success_is_told_only_where_there_was_one() -> None:
     scheduled.last_success_ms[WorkKind.FULL] = stage.now
     scheduled.version += 1
     assert gallery.table().last_success_ms == {WorkKind.FULL: stage.now}
+
+
+def test_a_table_whose_store_is_silent_since_the_start_is_unreachable_until_it_is_read() -> None:
+    stage = Stage()
+    stage.add()
+    gallery = Gallery(stage)
+    silent = gallery.facts.silent_since_ms
+    statuses = []
+    for since_ms in (0, 5):
+        silent[NAME.catalog] = since_ms
+        table = gallery.table()
+        statuses.append((table.status, table.error))
+    for effect in stage.decide():
+        stage.cycle_ended(effect)
+    statuses.append((gallery.table().status, gallery.table().error))
+    why = "unreachable: its store or server does not answer"
+    assert statuses == [
+        (TableStatus.ACTIVE, ""),
+        (TableStatus.ERROR, why),
+        (TableStatus.ACTIVE, ""),
+    ]
