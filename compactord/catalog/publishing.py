@@ -173,7 +173,7 @@ class Publishing:
             raise TableNotFound(f"warehouse does not exist: {self._root}")
 
     def _has_root(self) -> bool:
-        # Asked first: in an object store it finds a missing bucket.
+        # Always called, because it finds a missing bucket in an object store.
         exists = self._storage.folder_exists(self._root)
         return exists or not self._storage.capabilities.has_folders
 

@@ -197,7 +197,7 @@ def similar_rules(config: ServiceConfig, table: TableName) -> tuple[int, ...]:
 
 
 def _plain(pattern: str) -> str:
-    """The name that a pattern without wildcards stands for."""
+    """The name that a pattern without wildcards matches."""
     return _ESCAPE.sub(r"\1", pattern)
 
 

@@ -289,7 +289,7 @@ class TableRegistry:
 
     @property
     def unserved(self) -> Mapping[TableName, TableView]:
-        """Tables without work: excluded ones, and those of catalogs that were never listed."""
+        """Tables without work: excluded ones, and named ones of catalogs that were never listed."""
         return {**self.excluded, **self._unreachable}
 
     def _judge_names(self) -> None:
