@@ -138,9 +138,9 @@ def unmatched_patterns(
 ) -> Mapping[str, Unmatched]:
     """The patterns, by their dotted keys, that match none of the tables.
 
-    `listed` are the catalogs whose tables are complete, `failed` those that could not be listed.
-    Patterns are judged once each of their catalogs is one or the other, and one is listed. Patterns
-    that match an empty name, such as `.*`, are not judged.
+    `listed` are the catalogs whose tables are complete, `failed` could not be listed. Patterns are
+    judged once each of their catalogs is one or the other, and one is listed. Patterns that match
+    an empty name, such as `.*`, are not judged.
     """
     found: dict[str, Unmatched] = {}
 

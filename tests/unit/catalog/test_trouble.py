@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from compactord.catalog.open import open_catalog
 from compactord.catalog.trouble import check_catalogs
 from compactord.clock import SystemClock
 from compactord.errors import AccessDenied, StorageError, TableNotFound, TransientStorageError
+from compactord.storage.local import LocalStorage
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.unit.catalog import metastore
 
@@ -39,9 +41,14 @@ def test_only_what_may_pass_by_itself_may_heal(error: Exception, may_pass: bool)
     assert (trouble.catalog, trouble.error, trouble.may_pass) == ("bad", error, may_pass)
 
 
-def test_a_folder_that_is_not_there_is_trouble_and_one_that_is_empty_is_none() -> None:
-    storage = MemoryStorage({"/w/a.db/t/schema/schema-0": b""})
-    catalogs = {"a": FilesystemCatalog(storage, "/w"), "b": FilesystemCatalog(storage, "/none")}
+def test_a_folder_that_is_not_there_is_trouble_and_an_empty_folder_or_prefix_is_none(
+    tmp_path: Path,
+) -> None:
+    catalogs = {
+        "a": FilesystemCatalog(LocalStorage(), str(tmp_path)),
+        "b": FilesystemCatalog(LocalStorage(), f"{tmp_path}/none"),
+        "c": FilesystemCatalog(MemoryStorage(), "/none"),
+    }
     (trouble,) = check_catalogs(catalogs, SystemClock())
     assert (trouble.catalog, type(trouble.error)) == ("b", TableNotFound)
 
