@@ -31,8 +31,9 @@ grace and time zone are the service's; arguments override them. Schedule windows
 starts at once. A selection of several tables skips tables that the service does not manage, and
 lists them with the reason; a table given by --table is always compacted.
 
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed
-or a table is refused; 69 no engine; 77 permission denied; 1 a defect of compactord
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed;
+4 nothing failed, but a table is not supported; 69 no engine; 77 permission denied; 1 a defect of
+compactord
 """,
     "plan": """\
 show what compact would do, and why, without doing it
@@ -68,8 +69,8 @@ halted (known only to a running service: --url). `compactord verify` checks that
 table exist.
 runs: the most sorted runs of a bucket, * from the compaction trigger on, !! above the stop trigger
 
-exit codes: 0 listed; 2 arguments or configuration; 3 a database cannot be listed; 77 permission
-denied
+exit codes: 0 listed; 2 arguments or configuration; 3 a table is in error, halted or degraded, or a
+database cannot be listed; 4 nothing failed, but a table is unsupported; 77 permission denied
 """,
     "why": """\
 explain one table: why it is picked or not, when next, by which rules and options
@@ -113,8 +114,8 @@ each kind, under its name in `kinds`, with what was or would be removed. After a
 remaining kinds still run. With --config the rules apply as for serve, which does all this
 automatically. Tables whose live files are missing or damaged are refused without --force.
 
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was
-refused or stopped; 77 permission denied
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
+interrupted; 4 nothing failed, but a table is not supported; 77 permission denied
 """,
     "expire": """\
 expire snapshots of tables by their own options
@@ -128,8 +129,8 @@ exactly as serve does. --dry-run lists what would expire, with --json every file
 rules apply: their options, and expire_snapshots: off. While live files of a table are missing or
 damaged, the table is refused, to keep versions to roll back to; --force overrides that.
 
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was refused
-or stopped; 77 permission denied
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
+interrupted; 4 nothing failed, but a table is not supported; 77 permission denied
 """,
     "orphans": """\
 remove left-over files of compactord's own dead runs, or of any program
@@ -151,8 +152,8 @@ partition folders. It removes nothing if any snapshot, tag, branch or changelog 
 serve does this only in tables whose rule has remove_foreign_files: true.
 Tables whose live files are missing or damaged are refused without --force.
 
-exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed, was
-refused or stopped; 77 permission denied
+exit codes: 0 done, or nothing to do; 2 arguments or configuration; 3 something failed or was
+interrupted; 4 nothing failed, but a table is not supported; 77 permission denied
 """,
     "verify": """\
 check that all files of tables exist and match their metadata
@@ -175,7 +176,7 @@ It searches twice for missing files, ten seconds apart, as they may be expiring;
 long, verify again. Anything that could not be verified is listed, and is no finding.
 
 exit codes: 0 no problem was found; 2 arguments or configuration; 3 a problem was found, or a file
-cannot be read; 77 permission denied
+cannot be read; 4 nothing failed, but a table is not supported; 77 permission denied
 """,
     "catalog register": f"""\
 register the tables of a warehouse in the database of a catalog

@@ -13,8 +13,8 @@ import structlog
 from compactord import ids
 from compactord.catalog.access import TableAccess
 from compactord.cli.arguments import error_json
-from compactord.cli.running import FAILED, OK, exit_code, say
-from compactord.cli.select import Result, SelectedTable, TableSelection, joint_code
+from compactord.cli.running import FAILED, OK, exit_code, failure_word, joint_code, say
+from compactord.cli.select import Result, SelectedTable, TableSelection
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome
 from compactord.config.choices import MaintenanceRule
@@ -113,7 +113,7 @@ def in_turn(
             is_refused = isinstance(error, UnsupportedTable | TableHeld)
             if raises_refusal and is_refused and not found:
                 raise
-            say(f"{progress_reporter}: FAILED: {error}")
+            say(f"{progress_reporter}: {failure_word(error).upper()}: {error}")
             found[name] = error_json(error)
             codes.append(exit_code(error))
         else:

@@ -6,7 +6,7 @@ import argparse
 
 from compactord.catalog.base import Registration
 from compactord.cli.registries import Registries, registries_of
-from compactord.cli.running import OK, answer, exit_code, say
+from compactord.cli.running import answer, exit_code, joint_code, say
 from compactord.cli.select import catalog_names, load_place, tables_of
 from compactord.cli.serve import open_configured, warn_of_options
 from compactord.config.load import LoadedConfig
@@ -26,7 +26,7 @@ def register(args: argparse.Namespace) -> int:
         _print(args, registration, tables)
     for what, error in unreadable.items():
         say(f"compactord: {what} cannot be listed, so its tables are left out: {error}")
-    return max((exit_code(error) for error in unreadable.values()), default=OK)
+    return joint_code(map(exit_code, unreadable.values()))
 
 
 def _registration(

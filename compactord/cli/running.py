@@ -21,11 +21,13 @@ from compactord.errors import (
     StoreMissing,
     TableNotFound,
     UnsafeStore,
+    UnsupportedTable,
     UsageError,
 )
 from compactord.text import printable, redact_text
 
-OK, USAGE, FAILED, NO_ENGINE, DENIED = 0, 2, 3, 69, 77
+# The exit codes of all commands (docs/commands.md). Python itself ends with 1 after a defect.
+OK, USAGE, FAILED, REFUSED, NO_ENGINE, DENIED = 0, 2, 3, 4, 69, 77
 # Monitoring plugins use 2 for "critical", so usage errors get their code for "unknown".
 NAGIOS_UNKNOWN = 3
 
@@ -127,8 +129,30 @@ def exit_code(error: CompactordError | KeyboardInterrupt) -> int:
             return DENIED
         case EngineUnavailable():
             return NO_ENGINE
+        case UnsupportedTable():
+            return REFUSED
         case _:
             return FAILED
+
+
+def failure_word(error: CompactordError) -> str:
+    """`refused` for a table that compactord does not support, `failed` for any other error."""
+    return "refused" if exit_code(error) == REFUSED else "failed"
+
+
+def joint_code(codes: Iterable[int]) -> int:
+    """The exit code of a command that worked on several things, from the code of each.
+
+    Failures outrank refusals. Failures with different codes give `FAILED`, and so does a wrong
+    argument that did not stop everything, because `USAGE` means that nothing changed.
+    """
+    found = set(codes)
+    failed = found - {OK, REFUSED}
+    if not failed:
+        return REFUSED if REFUSED in found else OK
+    if len(failed) > 1 or (failed == {USAGE} and OK in found):
+        return FAILED
+    return failed.pop()
 
 
 @contextlib.contextmanager

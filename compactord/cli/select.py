@@ -24,7 +24,17 @@ from compactord.catalog.base import Catalog
 from compactord.cli.argument_values import overrides_of
 from compactord.cli.arguments import error_json
 from compactord.cli.registries import Registries, registries_of
-from compactord.cli.running import FAILED, NO_ENGINE, OK, USAGE, answer, exit_code, say, tell
+from compactord.cli.running import (
+    FAILED,
+    NO_ENGINE,
+    OK,
+    answer,
+    exit_code,
+    failure_word,
+    joint_code,
+    say,
+    tell,
+)
 from compactord.cli.serve import load_usable, open_configured, warn_of_options
 from compactord.config.load import LoadedConfig
 from compactord.config.policy import (
@@ -35,7 +45,7 @@ from compactord.config.policy import (
     warehouse_config,
 )
 from compactord.config.values import table_pattern
-from compactord.errors import CompactordError, TableNotFound, UnsupportedTable, UsageError
+from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.model import TableName
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableRef
@@ -265,16 +275,6 @@ class Result:
     code: int = OK
 
 
-def joint_code(codes: Sequence[int]) -> int:
-    """0 when nothing failed; the code of the failures when they agree; else 3."""
-    failed = set(codes) - {OK}
-    if not failed:
-        return OK
-    if len(failed) > 1 or (failed == {USAGE} and OK in codes):
-        return FAILED
-    return failed.pop()
-
-
 def table_overrides(args: argparse.Namespace, target: SelectedTable) -> dict[str, str]:
     """Table options of the rules, overridden by the options of the run."""
     given = overrides_of(args) if "option" in args else {}
@@ -367,7 +367,7 @@ def _one_of_several(
             return "passed over", {"why": why}, []
         result = _worked(work, target)
     except CompactordError as error:
-        outcome = "refused" if isinstance(error, UnsupportedTable) else "failed"
+        outcome = failure_word(error)
         say(f"{name}: {outcome.upper()}: {error}")
         return outcome, error_json(error), [exit_code(error)]
     _print(args, result.lines)

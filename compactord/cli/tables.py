@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from compactord.cli.argument_values import partitions_of, pick_of
 from compactord.cli.plan import planner_now
-from compactord.cli.running import OK, answer, exit_code, say
+from compactord.cli.running import FAILED, OK, REFUSED, answer, exit_code, joint_code, say
 from compactord.cli.select import (
     SelectedTable,
     TableSelection,
@@ -71,6 +71,8 @@ ASK_A_SERVICE = (
 )
 
 
+# Exit codes by the state of a table; a service of a later release may send other states.
+_CODES = {"degraded": FAILED, "error": FAILED, "halted": FAILED, "unsupported": REFUSED}
 # The displayed name, with the catalog if needed, and the row.
 _Listed = tuple[str, dict[str, Any]]
 
@@ -269,8 +271,8 @@ def tables(args: argparse.Namespace) -> int:
     answer(args, told, lines)
     for what, error in unreadable.items():
         say(f"compactord: {what} cannot be listed: {error}")
-    codes = [exit_code(error) for error in unreadable.values()]
-    return max(codes, default=OK)
+    codes = [_CODES.get(state, OK) for state in counts]
+    return joint_code([*codes, *map(exit_code, unreadable.values())])
 
 
 def _read(choice: TableSelection) -> list[_Listed]:

@@ -37,7 +37,7 @@ def test_one_pass_over_all_tables_of_a_configuration(commands: Commands, tmp_pat
     command = commands.start("compact", "--config", config, "--json")
     outcome = command.outcome()
     command.assert_nothing_remains()
-    assert outcome.code == 3, outcome.err
+    assert outcome.code == 4, outcome.err
     found = {each["table"]: each for each in outcome.found["tables"]}
     assert {name: each["outcome"] for name, each in found.items()} == {
         "d.a": "done",

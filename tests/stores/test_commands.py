@@ -105,7 +105,7 @@ def test_a_configuration_names_keys_by_reference_and_one_refused_catalog_fails_a
             """
         )
     )
-    found = _said(capsys, "tables", "--config", str(path), code=2)
+    found = _said(capsys, "tables", "--config", str(path), code=3)
     assert "lake.db.t" in found
     assert "catalog unlocked" in found
     _said(capsys, "plan", "--config", str(path), "--catalog", "lake", "--table", "db.t")

@@ -291,9 +291,9 @@ def test_a_refused_table_is_named_with_its_reason_and_left_alone(
     schema.write_text(json.dumps(content))
     before = _files(table)
     common = ["--warehouse", str(tmp_path), "--table", "d.t"]
-    assert main(["compact", *common]) == 3
+    assert main(["compact", *common]) == 4
     assert "row-tracking" in capsys.readouterr().err
-    assert main(["plan", *common]) == 3
+    assert main(["plan", *common]) == 4
     capsys.readouterr()
     assert main(["inspect", *common, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

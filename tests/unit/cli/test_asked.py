@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from compactord.scheduler.compaction import HaltReason
+from compactord.service.codec import decode
 from compactord.service.http import HttpServer
 from compactord.service.metrics import Metrics
 from compactord.service.page.pages import render
@@ -93,7 +94,7 @@ def test_tables_why_top_and_the_page_say_the_same_of_a_table(
     table: TableView, service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, state = f"d.{table.name.table}", table.status.value
-    listed = answered(capsys, "tables", "--url", service.url)["tables"]
+    listed = answered(capsys, "tables", "--url", service.url, code=3)["tables"]
     (line,) = [each for each in listed if each["table"] == name]
     explained = answered(capsys, "why", name, "--url", service.url)
     top = answered(capsys, "top", "--url", service.url, "--once")["tables"]
@@ -170,7 +171,7 @@ def test_an_overdue_attempt_is_made_as_soon_as_a_slot_is_free_everywhere(
 ) -> None:
     again = "next attempt as soon as a slot is free"
     said_by = [
-        said(capsys, "tables", "--url", service.url),
+        said(capsys, "tables", "--url", service.url, code=3),
         said(capsys, "why", "d.halted", "--url", service.url),
         said(capsys, "top", "--url", service.url, "--once", "--width", "200"),
         service.page("d.halted"),
@@ -249,7 +250,7 @@ def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> 
         (("tables", "--url", "URL/runbooks"), "not compactord", 2),
         (("tables", "--url", "http://127.0.0.1:1"), "no daemon answers", 2),
         (("tables", "--url", "URL", "--tables", r"d\.(calm|held)"), "2 tables: 1 active, 1 pa", 0),
-        (("tables", "--url", "URL", "--catalog", "lake", "--database", "d"), "8 tables", 0),
+        (("tables", "--url", "URL", "--catalog", "lake", "--database", "d"), "8 tables", 3),
     ],
 )
 def test_arguments_choose_among_the_tables_of_the_service(
@@ -261,6 +262,34 @@ def test_arguments_choose_among_the_tables_of_the_service(
 ) -> None:
     given = [each.replace("URL", service.url) for each in arguments]
     assert expected in said(capsys, *given, code=code)
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        (["active", "paused", "excluded"], 0),
+        (["active", "unsupported", "paused"], 4),
+        (["error", "unsupported"], 3),
+        (["halted"], 3),
+        (["active", "degraded"], 3),
+        (["some later state"], 0),
+    ],
+)
+def test_the_exit_code_shows_whether_a_table_needs_attention(
+    states: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    views = [table_view(f"d.t{index}") for index in range(len(states))]
+    # As read by a client that does not know the state.
+    status = [decode(TableView, {"status": state}).status for state in states]
+    service = Service(*map(_with_status, views, status))
+    try:
+        said(capsys, "tables", "--url", service.url, code=code)
+    finally:
+        service.server.stop()
+
+
+def _with_status(view: TableView, status: TableStatus) -> TableView:
+    return replace(view, status=status)
 
 
 def test_a_table_of_two_catalogs_needs_the_catalog(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from compactord.errors import (
 from tests.unit.cli.warehouses import answered, configuration, keyed, said
 
 _FINE = Result(lines=[], found={})
+_REFUSED = UnsupportedTable("t", ["no"])
 
 
 def _pass(
@@ -46,7 +47,9 @@ def _pass(
     [
         ([_FINE, _FINE], 0, {"done": 2}),
         ([_FINE, StorageError("/p", "odd")], 3, {"done": 1, "failed": 1}),
-        ([_FINE, UnsupportedTable("t", ["no"])], 3, {"done": 1, "refused": 1}),
+        ([_FINE, _REFUSED], 4, {"done": 1, "refused": 1}),
+        ([_REFUSED, AccessDenied("/p", "no")], 77, {"refused": 1, "failed": 1}),
+        ([_REFUSED, StorageError("/p", "odd")], 3, {"refused": 1, "failed": 1}),
         ([_FINE, AccessDenied("/p", "no")], 77, {"done": 1, "failed": 1}),
         ([AccessDenied("/p", "no"), StorageError("/p", "odd")], 3, {"failed": 2}),
         ([UsageError("no"), UsageError("no")], 2, {"failed": 2}),
@@ -85,7 +88,7 @@ def test_a_catalog_that_is_away_does_not_keep_the_tables_of_others_from_their_tu
         {"done": 1, "not listed": 1},
         ["catalog b"],
     )
-    listed = said(capsys, "tables", "--config", config, code=2)
+    listed = said(capsys, "tables", "--config", config, code=3)
     assert "a.d.t" in listed
     assert "catalog b cannot be listed: warehouse does not exist" in listed
 

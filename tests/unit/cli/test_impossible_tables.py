@@ -69,7 +69,7 @@ def test_tables_with_options_that_cannot_be_meant_are_left_alone_by_name(
     _, _, reasons = capsys.readouterr().out.partition("NOT SUPPORTED, not compacted:")
     assert f"option {option}" in reasons
     for command in ("plan", "compact"):
-        assert main([command, *of_table(tmp_path), "--strategy", "full"]) == 3
+        assert main([command, *of_table(tmp_path), "--strategy", "full"]) == 4
         assert f"option {option}" in capsys.readouterr().err
     assert tables.digest(tmp_path) == before
 

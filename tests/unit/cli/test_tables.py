@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> str:
 def test_every_table_has_its_state_and_the_reason_for_it(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = answered(capsys, "tables", "--config", config)
+    found = answered(capsys, "tables", "--config", config, code=3)
     states = {each["table"]: (each["state"], each["why"]) for each in found["tables"]}
     expected = {
         "sales.busy": ("active", ""),
@@ -81,9 +81,9 @@ def test_runs_stand_against_the_triggers_that_the_rules_set(
         False,
     )
     trigger = "defaults.options.num-sorted-run.compaction-trigger=10"
-    text = said(capsys, "tables", "--config", config, "--set", trigger)
+    text = said(capsys, "tables", "--config", config, "--set", trigger, code=3)
     assert "9 of 10, 13" in text
-    text = said(capsys, "tables", "--config", config)
+    text = said(capsys, "tables", "--config", config, code=3)
     assert "9 !! of 5, 8" in text
     assert "6 * of 5, 8" in text
     assert "3 small" in text
@@ -94,7 +94,7 @@ def test_runs_stand_against_the_triggers_that_the_rules_set(
 def test_a_warehouse_without_a_configuration_is_listed_as_serve_would_see_it(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = answered(capsys, "tables", "--warehouse", f"{tmp_path}/wh")
+    found = answered(capsys, "tables", "--warehouse", f"{tmp_path}/wh", code=3)
     states = {each["table"]: each["state"] for each in found["tables"]}
     assert (states["tmp.x"], states["sales.held"], states["sales.self"]) == (
         "active",
@@ -132,7 +132,7 @@ def test_top_has_the_same_states_and_reasons(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ("--warehouse", f"{tmp_path}/wh")
-    listed = answered(capsys, "tables", *where)["tables"]
+    listed = answered(capsys, "tables", *where, code=3)["tables"]
     shown = answered(capsys, "top", *where, "--once")["tables"]
     states = {
         "{database}.{table}".format(**each["name"]): (each["status"], each["note"])

@@ -133,7 +133,7 @@ def test_a_table_that_is_not_safe_is_refused_alone(
 ) -> None:
     # The server keeps no pointer of it.
     lake.add("two", "db.unsafe", "/unsafe")
-    assert _compact(lake, tmp_path) == 3
+    assert _compact(lake, tmp_path) == 4
     said = capsys.readouterr()
     assert "db.unsafe: REFUSED: table db.unsafe is refused: without a lock" in said.err
     assert "3 tables: 2 done, 1 refused" in said.out

@@ -31,7 +31,7 @@ def test_a_table_is_compacted_by_its_engine(
     options = {"merge-engine": "Oldest", "ignore-delete": str(ignores).lower()}
     builders.set_options(LOCAL, table, options)
     command = ["compact", "--strategy", "full", "--config", configuration(tmp_path, CONFIG)]
-    assert main(command, registered()) == 3
+    assert main(command, registered()) == 4
     assert "option merge-engine=oldest: expected one of deduplicate, par" in capsys.readouterr().err
     assert main(command, registered(functions=FUNCTIONS)) == 0
     deleted = dict.fromkeys(range(1, 8, 2), 1) if ignores else {}
