@@ -37,10 +37,21 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given = sys.argv[1:] if args is None else list(args)
+        # Before argparse reports that a misspelt argument is missing.
+        if self._subparsers is None:
+            names = (text.partition("=")[0] for text in self._given)
+            self._refuse([*filter(self._is_unknown, names)])
         found, unknown = super().parse_known_args(args, namespace)
+        self._refuse(unknown)
+        return found, unknown
+
+    def _is_unknown(self, name: str) -> bool:
+        is_flag = len(name) > 2 and name.startswith("--") and " " not in name
+        return is_flag and name not in self._option_string_actions
+
+    def _refuse(self, unknown: Sequence[str]) -> None:
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")
-        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         message = printable(redact_text(message))
@@ -135,10 +146,13 @@ _set_values = _repeated(
 )
 
 
-def choice(parser: Parser, *, or_service: bool = False) -> None:
-    """Adds the arguments that select tables (`cli/select.py`)."""
-    _place(parser, or_service=or_service)
-    which = parser.add_mutually_exclusive_group()
+def choice(parser: Parser, *, is_listing: bool = False) -> None:
+    """Adds the arguments that select tables (`cli/select.py`).
+
+    A selection is required, except for a listing, which may also query a running service.
+    """
+    _place(parser, or_service=is_listing)
+    which = parser.add_mutually_exclusive_group(required=not is_listing)
     which.add_argument(
         "--table",
         metavar="DB.T",
@@ -150,6 +164,8 @@ def choice(parser: Parser, *, or_service: bool = False) -> None:
         metavar="REGEX",
         help="all tables whose whole name, database.table, matches this regular expression",
     )
+    default = " (default)" if is_listing else ""
+    which.add_argument("--all", action="store_true", help=f"all tables{default}")
     _output(parser)
 
 
@@ -188,8 +204,7 @@ def add_catalog_arguments(parser: Parser) -> None:
     )(parser)
 
 
-# Also for tables of a running service.
-listing = partial(choice, or_service=True)
+listing = partial(choice, is_listing=True)
 
 
 def one_table(parser: Parser) -> None:

@@ -24,7 +24,7 @@ examples:
 {_of_catalogs("compact")}
   compactord compact --config compactord.yaml --catalog lake --table sales.orders
   compactord compact --config compactord.yaml --tables 'sales\\..*'
-  compactord compact --config compactord.yaml     # one pass over all tables that serve manages
+  compactord compact --config compactord.yaml --all    # one pass over all tables of serve
 
 With --config the table's rules apply (options, append_wait, quiet_for, pick), and Spark, memory,
 grace and time zone are the service's; arguments override them. Schedule windows have no effect: it
@@ -92,7 +92,7 @@ do the maintenance that write-only jobs omit
 examples:
   compactord maintain --warehouse /data/wh --table sales.orders --dry-run
   compactord maintain --config compactord.yaml --catalog lake --tables 'sales\\..*'
-  compactord maintain --config compactord.yaml --only snapshots --only orphans --json
+  compactord maintain --config compactord.yaml --all --only snapshots --only orphans --json
 
 kinds, in this order:
   tags        create tags if the table sets tag.automatic-creation; expire tags whose own retention
@@ -121,7 +121,7 @@ interrupted; 4 nothing failed, but a table is not supported; 77 permission denie
 expire snapshots of tables by their own options
 examples:
   compactord expire --warehouse /data/wh --table sales.orders --dry-run
-  compactord expire --warehouse /data/wh --dry-run     # all tables that serve would manage
+  compactord expire --warehouse /data/wh --all --dry-run     # all tables that serve would manage
   compactord expire --config compactord.yaml --catalog lake --tables 'sales\\..*'
 
 It respects the table's snapshot.* options, tags, branches, consumers and long-lived changelogs,
@@ -136,8 +136,8 @@ interrupted; 4 nothing failed, but a table is not supported; 77 permission denie
 remove left-over files of compactord's own dead runs, or of any program
 examples:
   compactord orphans --warehouse /data/wh --table sales.orders --dry-run
-  compactord orphans --warehouse /data/wh --dry-run    # all tables that serve would manage
-  compactord orphans --config compactord.yaml --catalog lake
+  compactord orphans --warehouse /data/wh --all --dry-run    # all tables that serve would manage
+  compactord orphans --config compactord.yaml --catalog lake --all
   compactord orphans --warehouse /data/wh --table sales.orders --foreign --dry-run
   compactord orphans --warehouse /data/wh --table sales.orders --foreign --trash /data/trash
 
@@ -162,7 +162,7 @@ examples:
   compactord verify --warehouse /data/wh --table sales.orders --snapshot 4711
   compactord verify --config compactord.yaml --tables 'sales\\..*' --footers 0 --json
   compactord verify --warehouse s3://bucket/wh --table sales.orders --all-snapshots --footers all
-  compactord verify --config compactord.yaml --pages 1%
+  compactord verify --config compactord.yaml --all --pages 1%
   compactord verify --warehouse /data/wh --table sales.orders --pages all
 
 It only reads, and needs no Spark. It checks every snapshot, tag and branch: none is missing between
@@ -182,7 +182,7 @@ cannot be read; 4 nothing failed, but a table is not supported; 77 permission de
 register the tables of a warehouse in the database of a catalog
 examples:
 {_of_catalogs("register")}
-  compactord catalog register --config compactord.yaml --catalog lake --execute
+  compactord catalog register --config compactord.yaml --catalog lake --all --execute
 
 For a warehouse that writers used with a filesystem catalog: it lists the warehouse's tables, and
 prints the SQL that adds them to the catalog's database; --execute runs it. A second run adds

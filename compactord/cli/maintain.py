@@ -232,7 +232,7 @@ def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:
 
 
 def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None = None) -> int:
-    choice = choose(args, all_of_warehouse=True)
+    choice = choose(args)
     recovery = choice.loaded.config.recovery
     if "orphan_grace" in args:
         # Reports arguments that are wrong for any table before the first table.

@@ -118,18 +118,14 @@ class TableSelection:
         return unmanaged_reason(self.loaded, name, branch, target.policy, write_only=write_only)
 
 
-def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> TableSelection:
-    """The tables that the arguments name; a warehouse without further arguments needs
-    `all_of_warehouse`.
+def choose(args: argparse.Namespace) -> TableSelection:
+    """The tables that the arguments select; without a selection all of them.
 
     Raises `UsageError` for arguments that contradict each other, `ConfigInvalid` for the
     configuration, `TableNotFound` for what does not exist.
     """
     loaded, registries = load_place(args), registries_of(args)
     is_single = args.table is not None
-    is_choice = is_single or args.database is not None or args.tables is not None
-    if args.config is None and not is_choice and not all_of_warehouse:
-        raise UsageError("give --table DB.T, or --database DB or --tables REGEX for several tables")
     _pattern(args)
     catalogs = {
         name: open_configured(loaded.config, name, registries)
@@ -162,12 +158,8 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Table
                     registries=registries,
                 )
             )
-    if (
-        not targets
-        and is_choice
-        and not unreadable
-        and any(catalog.list_tables().tables for catalog in catalogs.values())
-    ):
+    is_part = (args.database, args.tables) != (None, None)
+    if not targets and not unreadable and is_part and not _are_empty(catalogs.values()):
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         places = ", ".join(catalog.warehouse for catalog in catalogs.values())
         raise TableNotFound(f"there is no table of {what} in {places}")
@@ -178,6 +170,10 @@ def choose(args: argparse.Namespace, *, all_of_warehouse: bool = False) -> Table
         targets=tuple(targets),
         unreadable=unreadable,
     )
+
+
+def _are_empty(catalogs: Iterable[Catalog]) -> bool:
+    return not any(catalog.list_tables().tables for catalog in catalogs)
 
 
 def side_by_side(call: Callable[[T], R], each: Sequence[T]) -> list[R]:

@@ -252,7 +252,7 @@ def tables(args: argparse.Namespace) -> int:
     if args.url is not None:
         found, unlisted = listed_by_service(args)
     else:
-        choice = choose(args, all_of_warehouse=True)
+        choice = choose(args)
         found, unreadable = _read(choice), choice.unreadable
         unlisted = {name: str(error) for name, error in unreadable.items()}
     counts = Counter(row["state"] for _, row in found)

@@ -34,7 +34,7 @@ def test_one_pass_over_all_tables_of_a_configuration(commands: Commands, tmp_pat
           set: {options: {num-sorted-run.compaction-trigger: 9}}
         """,
     )
-    command = commands.start("compact", "--config", config, "--json")
+    command = commands.start("compact", "--all", "--config", config, "--json")
     outcome = command.outcome()
     command.assert_nothing_remains()
     assert outcome.code == 4, outcome.err

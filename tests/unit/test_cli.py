@@ -98,17 +98,18 @@ def test_what_cannot_be_meant_ends_with_2_and_touches_nothing(
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "expected"),
     [
-        ["--spark-conf", "spark.hadoop.fs.s3a.secret.key:s3same"],
-        ["--spark-cnf", "spark.hadoop.fs.s3a.secret.key=s3same"],
-        ["--master", "sc:head;token=s3same"],
-        ["--master", "SC://head/;x-org=s3same"],
+        (["--spark-conf", "spark.hadoop.fs.s3a.secret.key:s3same"], "***"),
+        (["--spark-cnf", "spark.hadoop.fs.s3a.secret.key=s3same"], "did you mean --spark-conf?"),
+        (["--spark-cnf=spark.hadoop.fs.s3a.secret.key=s3same"], "did you mean --spark-conf?"),
+        (["--master", "sc:head;token=s3same"], "***"),
+        (["--master", "SC://head/;x-org=s3same"], "***"),
     ],
-    ids=lambda wrong: wrong[1],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
 def test_what_is_wrong_with_a_secret_argument_is_said_without_the_secret(
-    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    wrong: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _keyed_table(tmp_path, commits=1)
     try:
@@ -117,7 +118,7 @@ def test_what_is_wrong_with_a_secret_argument_is_said_without_the_secret(
         code = ended.code
     found = capsys.readouterr()
     assert code == 2
-    assert "***" in found.err
+    assert expected in found.err
     assert "s3same" not in found.err + found.out
 
 

@@ -22,7 +22,7 @@ JDBC = CatalogKind(
     example_option="uri=jdbc:sqlite:/data/catalog.db",
     examples={
         "compact": f"  compactord compact --warehouse s3://bucket/wh --table sales.orders {_WHERE}",
-        "register": f"  compactord catalog register --warehouse s3://lake/wh {_WHERE} "
+        "register": f"  compactord catalog register --warehouse s3://lake/wh --all {_WHERE} "
         "> register.sql",
     },
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from compactord.cli.command import main
 from tests.unit.cli.warehouses import RULES, answered, append, configuration, keyed, said
 
 
@@ -51,7 +52,7 @@ def test_a_rule_overrides_the_options_of_a_table_for_commands_too(
 def test_all_tables_of_a_configuration_are_those_that_serve_works_on(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = answered(capsys, "plan", "--config", config)
+    found = answered(capsys, "plan", "--all", "--config", config)
     assert _outcomes(found) == {
         "sales.busy": "done",
         "sales.held": "passed_over",
@@ -60,7 +61,7 @@ def test_all_tables_of_a_configuration_are_those_that_serve_works_on(
         "tmp.x": "passed_over",
     }
     assert found["summary"] == {"done": 2, "passed over": 3}
-    text = said(capsys, "plan", "--config", config)
+    text = said(capsys, "plan", "--all", "--config", config)
     assert "sales.busy: bucket 0: size_amp, rewrite 6 files" in text
     assert f"sales.held: passed over, paused: by rules.1.set.mode ({config}:9)" in text
     assert "sales.self: passed over, excluded: not write-only" in text
@@ -74,7 +75,7 @@ def test_all_tables_of_a_configuration_are_those_that_serve_works_on(
         (["--database", "tmp"], ["tmp.x"]),
         (["--tables", r"sales\.[bl].*"], ["sales.busy", "sales.lazy"]),
         (["--tables", ".*"], ["sales.busy", "sales.held", "sales.lazy", "sales.self", "tmp.x"]),
-        ([], ["sales.busy", "sales.held", "sales.lazy", "sales.self", "tmp.x"]),
+        (["--all"], ["sales.busy", "sales.held", "sales.lazy", "sales.self", "tmp.x"]),
     ],
     ids=["database", "pattern", "every name", "all"],
 )
@@ -83,6 +84,20 @@ def test_several_tables_are_taken_one_after_the_other(
 ) -> None:
     found = answered(capsys, "inspect", "--config", config, *choice)
     assert list(_outcomes(found)) == tables
+
+
+@pytest.mark.parametrize("place", ["--warehouse", "--config"])
+@pytest.mark.parametrize(
+    "command",
+    ["compact", "plan", "inspect", "maintain", "expire", "orphans", "verify", "catalog register"],
+)
+def test_a_command_that_works_on_tables_needs_a_selection(
+    command: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), place, "/nowhere"])
+    assert ended.value.code == 2
+    assert "--table --database --tables --all is required" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["sales.held", "sales.self", "tmp.x"])
@@ -114,13 +129,12 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--warehouse", "WH"], "give --table DB.T"),
         (["--warehouse", "WH", "--table", "sales.busy", "--catalog", "lake"], "need --config"),
-        (["--config", "FILE", "--catalog", "lak"], "expected one of lake"),
+        (["--config", "FILE", "--all", "--catalog", "lak"], "expected one of lake"),
         (["--config", "FILE", "--tables", "("], "expected a regular expression"),
         (["--config", "FILE", "--tables", "none.*"], "there is no table of --tables none.*"),
         (["--config", "FILE", "--database", "none"], "there is no table of database none"),
-        (["--config", "FILE", "--set", "limits.slots=1"], "limits.slots"),
+        (["--config", "FILE", "--all", "--set", "limits.slots=1"], "limits.slots"),
         (["--config", "none.yaml", "--table", "sales.busy"], "none.yaml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -150,7 +164,7 @@ def test_of_several_catalogs_one_must_be_named_with_a_table(
     assert "give one of them by --catalog: a, b" in text
     text = said(capsys, "plan", "--config", path, "--catalog", "b", "--table", "d.t")
     assert text == "b.d.t: nothing to do\n"
-    text = said(capsys, "plan", "--config", path)
+    text = said(capsys, "plan", "--all", "--config", path)
     assert "a.d.t: bucket 0: size_amp" in text
     assert "b.d.t: nothing to do" in text
 
@@ -174,9 +188,9 @@ def test_no_pyspark_is_imported_to_look(config: str) -> None:
         ["inspect", "--database", "sales"],
         ["tables"],
         ["why", "sales.busy"],
-        ["expire", "--dry-run"],
-        ["orphans"],
-        ["maintain"],
+        ["expire", "--all", "--dry-run"],
+        ["orphans", "--all"],
+        ["maintain", "--all"],
         ["doctor"],
     ]
     look = (

@@ -83,7 +83,7 @@ def test_a_catalog_that_is_away_does_not_keep_the_tables_of_others_from_their_tu
     keyed(tmp_path / "wh", "d.t", commits=6)
     text = "catalogs: {a: {warehouse: WH}, b: {warehouse: WH/none}}"
     config = configuration(tmp_path, text)
-    found = answered(capsys, "plan", "--config", config, code=3)
+    found = answered(capsys, "plan", "--all", "--config", config, code=3)
     assert (found["summary"], list(found["unreadable"])) == (
         {"done": 1, "not listed": 1},
         ["catalog b"],

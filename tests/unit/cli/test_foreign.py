@@ -223,7 +223,7 @@ def test_maintain_does_it_only_where_it_is_asked_for_and_the_rule_says_so(
         home = Path(keyed(tmp_path / "wh", f"d.{name}", commits=1).location)
         left[name] = Path(*_leave(home / "bucket-0"))
     for only, gone in (([], ""), (["--only", "orphans"], ""), (["--only", "foreign"], "a")):
-        args = _parser().parse_args(["maintain", "--config", path, *only])
+        args = _parser().parse_args(["maintain", "--all", "--config", path, *only])
         assert maintain(args, _IN_TWO_DAYS) == 0
         assert {name for name, each in left.items() if not each.exists()} == set(gone)
     [moved] = tmp_path.glob("wh/trash/*/*")

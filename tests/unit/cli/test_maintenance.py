@@ -123,7 +123,7 @@ def test_several_tables_expire_by_their_own_options_and_rules(
           set: {options: {snapshot.num-retained.min: 2, snapshot.time-retained: 1 ms}}
         """,
     )
-    found = answered(capsys, "expire", "--config", config, code=4)
+    found = answered(capsys, "expire", "--all", "--config", config, code=4)
     outcomes = {each["table"]: each["outcome"] for each in found["tables"]}
     assert outcomes == {"d.a": "done", "d.b": "done", "d.agg": "refused", "d.self": "passed_over"}
     counts = {each["table"]: each.get("snapshots") for each in found["tables"]}
@@ -131,13 +131,13 @@ def test_several_tables_expire_by_their_own_options_and_rules(
 
 
 @pytest.mark.parametrize("command", ["maintain", "expire", "orphans"])
-def test_a_warehouse_alone_means_all_its_tables_that_serve_works_on(
+def test_all_tables_of_a_warehouse_are_those_that_serve_works_on(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     append(tmp_path, "d.a", commits=3, **KEEP_ONE)
     append(tmp_path, "e.b", commits=3)
     keyed(tmp_path, "d.self", commits=3, write__only="false", **KEEP_ONE)
-    found = answered(capsys, command, "--warehouse", str(tmp_path), "--dry-run")
+    found = answered(capsys, command, "--all", "--warehouse", str(tmp_path), "--dry-run")
     outcomes = {each["table"]: each["outcome"] for each in found["tables"]}
     assert outcomes == {"d.a": "done", "d.self": "passed_over", "e.b": "done"}
 
@@ -232,7 +232,7 @@ def test_tags_expire_with_their_files_unless_a_rule_keeps_them(
         - {match: {table: 'd.t'}, set: {expire_tags: off}}
         """,
     )
-    kept = said(capsys, "maintain", "--config", config, "--only", "tags")
+    kept = said(capsys, "maintain", "--all", "--config", config, "--only", "tags")
     assert "d.t: no tag expired\n  because rules.0.set.expire_tags" in kept
     assert "d.t: expired 1 tag (old): 6 data files, " in said(capsys, *place)
     gone = {f"{tmp_path}/wh/{name}" for name in before.keys() - digest(tmp_path / "wh").keys()}
@@ -269,7 +269,7 @@ def test_tags_are_created_as_the_table_asks_unless_a_rule_forbids_it(
         - {match: {table: 'd.t'}, set: {create_tags: off}}
         """,
     )
-    kept = said(capsys, "maintain", "--config", config, "--only", "tags", "--dry-run")
+    kept = said(capsys, "maintain", "--all", "--config", config, "--only", "tags", "--dry-run")
     assert "d.t: no tags created\n  because rules.0.set.create_tags" in kept
     text = said(capsys, *place)
     assert f"d.t: created 1 tag ({yesterday})\nd.t: expired 1 tag (2023-11-10)\n" in text
@@ -298,7 +298,7 @@ def test_consumers_expire_by_the_table_s_option_unless_a_rule_keeps_them(
     found = _maintained(capsys, dry)["kinds"]["consumers"]
     assert [(each["name"], each["next_snapshot"]) for each in found["consumers"]] == [("a", 2)]
     assert path.exists()
-    assert maintain(_parser().parse_args(command), _IN_TWO_DAYS) == 0
+    assert maintain(_parser().parse_args([*command, "--all"]), _IN_TWO_DAYS) == 0
     text = capsys.readouterr().out
     assert "d.t: expired 1 consumer\n  a, next snapshot 2\n" in text
     assert "d.u: no consumer expired\n  because rules.0.set.expire_consumers" in text
@@ -392,9 +392,9 @@ def test_partitions_expire_as_the_table_and_the_rules_say(
         """,
     )
     only = ("--only", "partitions")
-    text = said(capsys, "maintain", "--config", config, *only)
+    text = said(capsys, "maintain", "--all", "--config", config, *only)
     assert "d.t: no partition expired\n  because rules.0.set.expire_partitions" in text
-    place = ("maintain", "--warehouse", f"{tmp_path}/wh", *only)
+    place = ("maintain", "--all", "--warehouse", f"{tmp_path}/wh", *only)
     before = digest(tmp_path)
     text = said(capsys, *place, "--dry-run")
     assert text.startswith(
@@ -433,9 +433,9 @@ def test_partitions_are_marked_as_the_table_and_the_rules_say(
     )
     mark = Path(ref.location) / "v=2023" / "_SUCCESS"
     only = ("--only", "done")
-    text = said(capsys, "maintain", "--config", config, *only)
+    text = said(capsys, "maintain", "--all", "--config", config, *only)
     assert "d.t: no partition marked done\n  because rules.0.set.mark_done" in text
-    place = ("maintain", "--warehouse", f"{tmp_path}/wh", *only)
+    place = ("maintain", "--all", "--warehouse", f"{tmp_path}/wh", *only)
     assert said(capsys, *place, "--dry-run").startswith(
         "d.t: would mark done 2 partitions\n  v=2022\n  v=2023\n  by success-file\n"
     )
@@ -481,7 +481,7 @@ def test_a_dry_run_of_marks_goes_on_behind_the_partitions_of_one_round(
         ],
         CommitKind.APPEND,
     )
-    place = ("maintain", "--warehouse", str(tmp_path), "--only", "done", "--dry-run")
+    place = ("maintain", "--all", "--warehouse", str(tmp_path), "--only", "done", "--dry-run")
     (found,) = answered(capsys, *place)["tables"]
     assert found["kinds"]["done"]["partitions"] == [f"dt={day}" for day in days]
 
@@ -502,7 +502,7 @@ def test_entries_in_a_catalog_go_and_come_and_a_dry_run_changes_none(
     with running(metastore) as uri:
         where = ("--metastore", "hive", "--catalog-option", f"uri={uri}")
         kinds = ("--only", "partitions", "--only", "done")
-        place = ("maintain", "--warehouse", f"{tmp_path}/wh", *where, *kinds)
+        place = ("maintain", "--all", "--warehouse", f"{tmp_path}/wh", *where, *kinds)
         text = said(capsys, *place, "--dry-run")
         gone = "2 partitions: 2 data files, 3 rows\n  v=2022\n  v=2023\n"
         assert f"would expire {gone}  with their entries in the catalog\n" in text

@@ -50,7 +50,7 @@ def test_what_is_printed_makes_a_jdbc_catalog_of_a_warehouse_any_number_of_times
 ) -> None:
     before, database = digest(tmp_path / "wh"), tmp_path / "c.db"
     lock = ("lock.enabled=true", "--catalog-option", "lock-key-max-length=300")
-    script = said(capsys, "catalog", "register", *place, "--catalog-option", *lock)
+    script = said(capsys, "catalog", "register", "--all", *place, "--catalog-option", *lock)
     assert "paimon_distributed_locks (lock_id VARCHAR(300)" in script
     assert database.stat().st_size == 0, "nothing was executed"
     for _ in range(2):
@@ -72,7 +72,7 @@ def test_it_executes_the_same_and_a_second_time_nothing(
     place: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = digest(tmp_path / "wh")
-    command = ("catalog", "register", *place, "--execute")
+    command = ("catalog", "register", "--all", *place, "--execute")
     found = answered(capsys, *command)
     names = ["logs.raw", "sales.o'brien", "sales.orders"]
     assert found == {
@@ -116,7 +116,7 @@ def test_there_must_be_one_jdbc_catalog(
     (tmp_path / "wh").mkdir()
     path = configuration(tmp_path, f"catalogs: {{files: {{warehouse: WH}}, a: {jdbc}, b: {jdbc}}}")
     given = [{"WH": f"{tmp_path}/wh", "FILE": path}.get(each, each) for each in arguments]
-    assert expected in said(capsys, "catalog", "register", *given, code=2)
+    assert expected in said(capsys, "catalog", "register", "--all", *given, code=2)
 
 
 def test_a_database_that_cannot_be_asked_is_named(
@@ -125,7 +125,7 @@ def test_a_database_that_cannot_be_asked_is_named(
     keyed(tmp_path / "wh", "sales.orders")
     where = ("--warehouse", f"{tmp_path}/wh", "--metastore", "jdbc", "--execute")
     uri = f"uri=jdbc:sqlite:{tmp_path}/none/c.db"
-    text = said(capsys, "catalog", "register", *where, "--catalog-option", uri, code=3)
+    text = said(capsys, "catalog", "register", "--all", *where, "--catalog-option", uri, code=3)
     assert "unable to open database file" in text
 
 
@@ -133,7 +133,7 @@ def test_a_lock_without_a_table_ends_a_run_before_spark_starts(
     place: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keyed(tmp_path / "wh", "sales.busy", commits=6)
-    answered(capsys, "catalog", "register", *place, "--execute")
+    answered(capsys, "catalog", "register", "--all", *place, "--execute")
     locked = ("--catalog-option", "lock.enabled=true", "--table", "sales.busy")
     text = said(capsys, "compact", "--verbose", *place, *locked, code=3)
     assert "the database has no table paimon_distributed_locks" in text

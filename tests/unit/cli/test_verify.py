@@ -593,11 +593,13 @@ def test_of_several_tables_each_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     home = _table(tmp_path / "wh")
     home.data_files(8)[0].unlink()
     config = configuration(tmp_path, "catalogs: {lake: {warehouse: WH}}")
-    found = json.loads(_told(capsys, "--config", config, "--json", code=3).splitlines()[-1])
+    found = json.loads(
+        _told(capsys, "--all", "--config", config, "--json", code=3).splitlines()[-1]
+    )
     assert {each["table"]: each["whole"] for each in found["tables"]} == {"d.a": None, "d.t": False}
     text = _told(capsys, "--config", config, "--tables", "d.t", code=3)
     assert "d.t: 1 data_file_missing; verified" in text
     assert "    of snapshot 8\n" in text
     assert "2 tables" not in text
     for wrong in (("--snapshot", "3"), ("--footers", "some"), ("--footers", "-1")):
-        said(capsys, "verify", "--config", config, *wrong, code=2)
+        said(capsys, "verify", "--all", "--config", config, *wrong, code=2)

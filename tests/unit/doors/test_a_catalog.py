@@ -113,7 +113,7 @@ def lake() -> Lake:
 
 
 def _compact(lake: Lake, folder: Path, *arguments: str) -> int:
-    return main(["compact", "--config", lake.config(folder), *arguments], lake.registries)
+    return main(["compact", "--all", "--config", lake.config(folder), *arguments], lake.registries)
 
 
 def test_compact_takes_its_tables_from_it_and_publishes_through_it(

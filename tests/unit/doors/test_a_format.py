@@ -61,7 +61,7 @@ def test_a_table_is_compacted_into_files_of_its_format(tmp_path: Path) -> None:
     of_the_table = {"file.format": "Arrow", "file.suffix.include.compression": "true"}
     builders.set_options(LOCAL, table, {**of_the_table, "file.compression": "lz4"})
     config = f"{LAKE}\ndefaults: {{options: {{arrow.note: as asked}}}}"
-    command = ["compact", "--config", configuration(tmp_path, config)]
+    command = ["compact", "--all", "--config", configuration(tmp_path, config)]
     assert main(command, registered(formats=BOTH)) == 0
     assert snapshot_ids(LOCAL, table.root) == (*range(1, 8),)
     assert ends(LOCAL, table) == {"lz4.arrow"}
@@ -77,7 +77,7 @@ def test_a_run_may_ask_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     table = builders.keyed_table(LOCAL, f"{tmp_path}/wh/db.db/t")
     rows = builders.fill_keyed(builders.writer(LOCAL, table), commits=6)
     lake = configuration(tmp_path, LAKE)
-    asked = ["compact", "--config", lake, "--option", "file.format=arrow", "--option"]
+    asked = ["compact", "--all", "--config", lake, "--option", "file.format=arrow", "--option"]
     for option, formats, error in (
         ("arrow.batch-size=0", BOTH, "option arrow.batch-size='0': expected a number above"),
         ("arrow.batch-size=1 mb", FORMATS, "unknown option 'arrow.batch-size'"),

@@ -30,7 +30,14 @@ def test_a_table_is_compacted_by_its_engine(
         writer.write(rows_of([(key, commit) for key in range(8 + commit)]))
     options = {"merge-engine": "Oldest", "ignore-delete": str(ignores).lower()}
     builders.set_options(LOCAL, table, options)
-    command = ["compact", "--strategy", "full", "--config", configuration(tmp_path, CONFIG)]
+    command = [
+        "compact",
+        "--all",
+        "--strategy",
+        "full",
+        "--config",
+        configuration(tmp_path, CONFIG),
+    ]
     assert main(command, registered()) == 4
     assert "option merge-engine=oldest: expected one of deduplicate, par" in capsys.readouterr().err
     assert main(command, registered(functions=FUNCTIONS)) == 0

@@ -94,7 +94,7 @@ def test_a_table_of_a_store_of_another_scheme_is_compacted(
     registries = Registries(
         stores=_counting(asked), engines=started_by(lambda *_: Away(sent.append))
     )
-    assert main(["compact", "--config", configuration(tmp_path, text)], registries) == 0
+    assert main(["compact", "--all", "--config", configuration(tmp_path, text)], registries) == 0
     assert len(sent) == 2
     assert builders.read_keyed(catalog.warehouse_storage, table) == rows
     builders.check_chain(catalog.warehouse_storage, table)
@@ -153,7 +153,7 @@ def test_a_configuration_has_its_options_and_hides_its_secrets(
             "options": ("mem.exclusve (did you mean mem.exclusive?)", "s3.endpoint"),
         }
     ]
-    elsewhere = ["compact", "--config", path, "--master", "spark://elsewhere:7077"]
+    elsewhere = ["compact", "--all", "--config", path, "--master", "spark://elsewhere:7077"]
     assert main(elsewhere, _WITH_OURS) == 2
     assert "mem.key" in capsys.readouterr().err
 
@@ -167,7 +167,7 @@ def test_its_tables_are_registered_and_options_without_effect_named(
     options = f"{{uri: 'jdbc:sqlite:{tmp_path}/c.db', mem.key: {KEY}, mem.exclusve: '1'}}"
     section = f"{{metastore: jdbc, warehouse: 'mem://lake/wh', options: {options}}}"
     config = configuration(tmp_path, f"catalogs: {{lake: {section}}}")
-    assert main(["catalog", "register", "--config", config], _WITH_OURS) == 0
+    assert main(["catalog", "register", "--all", "--config", config], _WITH_OURS) == 0
     said = capsys.readouterr()
     assert "VALUES ('jdbc', 'db', 't'" in said.out
     assert "mem.exclusve (did you mean mem.exclusive?)" in said.err

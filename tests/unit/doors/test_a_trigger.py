@@ -60,17 +60,17 @@ def test_a_table_is_compacted_once_it_fires(
     rows = builders.fill_keyed(builders.writer(LOCAL, table), commits=2)
     config = ["--config", configuration(tmp_path, _CONFIG)]
     asked, toys = ["--option", "toy.rows=2"], registered(triggers=BOTH)
-    assert main(["compact", *config], toys) == 0
+    assert main(["compact", "--all", *config], toys) == 0
     assert snapshot_ids(LOCAL, table.root) == (1, 2), "the default is not reached"
-    assert main(["compact", *config, *asked], registered()) == 2
-    assert main(["compact", *config, "--option", "toy.rows=x"], toys) == 2
+    assert main(["compact", "--all", *config, *asked], registered()) == 2
+    assert main(["compact", "--all", *config, "--option", "toy.rows=x"], toys) == 2
     assert "option toy.rows='x': expected a whole number" in capsys.readouterr().err
     builders.set_options(LOCAL, table, {"toy.rows": "2"})
     assert main(["why", "db.t", "--json", *config], toys) == 0
     why = json.loads(capsys.readouterr().out)
     assert "rows, 2 or more (toy.rows)" in json.dumps(why)
     assert "unknown options" not in json.dumps(why)
-    assert main(["compact", *config], toys) == 0
+    assert main(["compact", "--all", *config], toys) == 0
     assert snapshot_ids(LOCAL, table.root) == (1, 2, 3)
     assert builders.read_keyed(LOCAL, table) == rows
     builders.check_chain(LOCAL, table)

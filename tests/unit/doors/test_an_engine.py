@@ -46,7 +46,7 @@ def lake(tmp_path: Path) -> str:
 
 def test_its_master_starts_it(lake: str, tmp_path: Path) -> None:
     of_toy = ["--master", "toy://2", "--spark-conf", "spark.toy.color=red"]
-    assert run(["compact", "--config", lake, *of_toy]) == 0
+    assert run(["compact", "--all", "--config", lake, *of_toy]) == 0
     ((master, settings),) = _STARTED
     assert (master, settings["spark.toy.color"]) == ("toy://2", "red")
     assert snapshot_ids(LOCAL, f"{tmp_path}/wh/db.db/t") == (*range(1, 8),)
@@ -63,7 +63,7 @@ def test_what_it_refuses(
     master: str, setting: str, error: str, lake: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["--master", master, "--spark-conf", f"{setting}=1"]
-    assert run(["compact", "--config", lake, *asked]) == 2
+    assert run(["compact", "--all", "--config", lake, *asked]) == 2
     assert error in capsys.readouterr().err
     asked = [f"--set=spark.master={master}", f"--set=spark.conf={{{setting}: 1}}"]
     assert run(["config", "check", "--config", lake, *asked]) == 2
@@ -74,5 +74,5 @@ def test_what_it_refuses(
 def test_without_its_line_its_master_is_unknown(
     lake: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compact", "--config", lake, "--master", "toy://2"], registered()) == 2
+    assert main(["compact", "--all", "--config", lake, "--master", "toy://2"], registered()) == 2
     assert "'toy://2' is not a Spark master" in capsys.readouterr().err

@@ -50,7 +50,7 @@ def test_a_command_calls_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     builders.fill_keyed(builders.writer(LOCAL, table), commits=6)
     config = configuration(tmp_path, "catalogs: {lake: {warehouse: WH}}\n")
     toy = Remembers()
-    assert main(["compact", "--config", config], registered(observers=(Fails(), toy))) == 0
+    assert main(["compact", "--all", "--config", config], registered(observers=(Fails(), toy))) == 0
     assert {"CompactionStarted", "SnapshotCommitted", "EndedCompaction"} <= set(toy.events)
     assert "ValueError: no room" in capsys.readouterr().err
 

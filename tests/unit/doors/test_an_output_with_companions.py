@@ -39,7 +39,9 @@ def table(tmp_path: Path) -> TableRef:
 
 def _run(folder: Path, *words: str) -> int:
     lake = f"catalogs: {{lake: {{warehouse: {folder}/wh}}}}\nlimits: {{max_commit_delay: 0 s}}\n"
-    return main([*words, "--config", configuration(folder, lake)], registered(formats=BOTH))
+    return main(
+        [*words, "--all", "--config", configuration(folder, lake)], registered(formats=BOTH)
+    )
 
 
 def _file(table: TableRef) -> DataFile:

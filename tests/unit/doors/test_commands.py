@@ -90,15 +90,15 @@ _NAMED += tuple(f"--catalog-option={key}={text}" for key, text in _OPTIONS.items
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("plan", "db.t: bucket 0: size_amp, rewrite 6 files"),
-        ("inspect", "\nsupported\n"),
+        ("plan --all", "db.t: bucket 0: size_amp, rewrite 6 files"),
+        ("inspect --all", "\nsupported\n"),
         ("why db.t", "bucket 0: size_amp, rewrite 6 files"),
         ("tables", "active  db.t"),
-        ("verify", "6 data files of snapshot 6, 6 footers"),
-        ("maintain --dry-run", "no changelog would be expired"),
-        ("expire --dry-run", "no snapshot would be expired"),
-        ("orphans --dry-run", "nothing left over"),
-        ("orphans --foreign --dry-run", "nothing left over"),
+        ("verify --all", "6 data files of snapshot 6, 6 footers"),
+        ("maintain --all --dry-run", "no changelog would be expired"),
+        ("expire --all --dry-run", "no snapshot would be expired"),
+        ("orphans --all --dry-run", "nothing left over"),
+        ("orphans --all --foreign --dry-run", "nothing left over"),
         ("config check --online", "can be used, and so can its catalogs"),
         ("config show", "defaults.options.arrow.note = as asked"),
         ("doctor", "toys: server"),
@@ -143,7 +143,7 @@ def test_what_is_not_registered_is_refused(
 ) -> None:
     toys = {name: toy for name, toy in _TOYS.items() if name != lacking}
     config = configuration(tmp_path, json.dumps(_CONFIG))
-    assert main(["plan", "--config", config], registered(**toys)) != 0
+    assert main(["plan", "--all", "--config", config], registered(**toys)) != 0
 
 
 def _check(storage: Storage, table: TableRef) -> None:
@@ -156,9 +156,9 @@ def _check(storage: Storage, table: TableRef) -> None:
 def test_compact_makes_files_that_verify_reads(
     table: tuple[Storage, TableRef], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(tmp_path, "compact") == 0
+    assert _run(tmp_path, "compact", "--all") == 0
     _check(*table)
-    assert _run(tmp_path, "verify") == 0
+    assert _run(tmp_path, "verify", "--all") == 0
     assert "1 data file of snapshot 7, 1 footer" in capsys.readouterr().out
 
 
