@@ -12,12 +12,32 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from compactord.errors import CatalogOptionInvalid, UsageError
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def did_you_mean(word: str, known: Iterable[str], *, count: int = 1) -> str:
+    """`; did you mean a or b?` with up to `count` similar words in any case, or an empty text."""
+    return _question(_similar(word, known, count))
+
+
+def did_you_mean_table(name: str, full_names: Collection[str]) -> str:
+    """As `did_you_mean`, for tables; suggests a table of the same name in another database too."""
+    same = [full for full in full_names if full.partition(".")[2] == name.rpartition(".")[2]]
+    return _question(list(dict.fromkeys([*_similar(name, full_names, 3), *same]))[:3])
+
+
+def _similar(word: str, known: Iterable[str], count: int) -> list[str]:
+    lower = {each.lower(): each for each in known}
+    return [lower[text] for text in difflib.get_close_matches(word.lower(), lower, n=count)]
+
+
+def _question(found: list[str]) -> str:
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def size_text(size_bytes: float) -> str:
@@ -46,18 +66,6 @@ def age_text(milliseconds: int) -> str:
                 else (f"{whole} {unit}")
             )
     return f"{seconds} s"
-
-
-def nearest_tables(name: str, known: Iterable[str]) -> str:
-    """The most similar of `database.table` names, as `; did you mean a.b?`; empty if none is."""
-    known = list(known)
-    # Letter case is the most common mistake, and matters in folder names.
-    lower = {full.lower(): full for full in known}
-    near = difflib.get_close_matches(name.lower(), lower, n=3)
-    # A table of the same name in another database is suggested as well.
-    same = [full for full in known if full.partition(".")[2] == name.rpartition(".")[2]]
-    found = list(dict.fromkeys([*(lower[text] for text in near), *same]))[:3]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def count_text(count: int, what: str) -> str:

@@ -27,7 +27,7 @@ from compactord.paimon.schema import BRANCH_MARK, TableRef, schema_ids
 from compactord.paimon.snapshot import branch_names
 from compactord.storage.base import Storage
 from compactord.storage.calls import Breaker, Breakers
-from compactord.text import nearest_tables
+from compactord.text import did_you_mean_table
 
 # Limit for the names of all tables of a catalog, plus a fixed cost per table and database.
 _LISTED_BYTES_MAX = 128 << 20
@@ -298,18 +298,14 @@ def parse_name(name: str, list_tables: Callable[[], TableList]) -> tuple[str, st
             return table_ref.database, table_ref.name, MAIN_BRANCH
     if "$" in branch:
         raise UsageError(f"table {name!r} is a system table, which has no files of its own")
-    hint = _nearest(name, known)
+    hint = did_you_mean_table(name, [table_ref.full_name for table_ref in known])
     forms = "database.table or database.table$branch_name"
     raise UsageError(f"table {name!r} is not of the form {forms}{hint}")
 
 
 def nearest_names(name: str, list_tables: Callable[[], TableList]) -> str:
     """The most similar table names, as a question; empty if there is none."""
-    return _nearest(name, _known_tables(list_tables))
-
-
-def _nearest(name: str, tables: Sequence[TableRef]) -> str:
-    return nearest_tables(name, (table.full_name for table in tables))
+    return did_you_mean_table(name, [table.full_name for table in _known_tables(list_tables)])
 
 
 def _known_tables(list_tables: Callable[[], TableList]) -> Sequence[TableRef]:

@@ -6,13 +6,13 @@ unrelated to compaction have no effect. Unknown options are refused by name.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from compactord.errors import CatalogOptionInvalid
+from compactord.text import did_you_mean
 
 # Slow to import, and needed only to open a catalog.
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ def check_names(
         if owners:
             expected = f"no such option, unless metastore is {owners}"
         else:
-            near = difflib.get_close_matches(key, known, n=1)
-            expected = "a catalog option of Paimon" + (f"; did you mean {near[0]}?" if near else "")
+            expected = f"a catalog option of Paimon{did_you_mean(key, known)}"
         raise CatalogOptionInvalid(key, expected)
 
 

@@ -6,7 +6,6 @@ Imports only modules that load quickly: `--help` imports this one.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from typing import Any, NoReturn
 from compactord.catalog.registry import CATALOGS, CatalogKinds
 from compactord.config.choices import UnlockedWriters
 from compactord.errors import CompactordError, UsageError
-from compactord.text import printable, redact_text
+from compactord.text import did_you_mean, printable, redact_text
 
 
 def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
@@ -63,8 +62,7 @@ class Parser(argparse.ArgumentParser):
     def _hint(self, unknown: Sequence[str]) -> str:
         names = [text.partition("=")[0] for text in unknown if text.startswith("--")]
         known = [name for name in self._option_string_actions if name.startswith("--")]
-        near = difflib.get_close_matches(names[0], known, n=1) if names else []
-        return f"; did you mean {near[0]}?" if near else ""
+        return did_you_mean(names[0], known) if names else ""
 
 
 AddArguments = Callable[[Parser], object]
@@ -156,7 +154,7 @@ def choice(parser: Parser, *, is_listing: bool = False) -> None:
     which.add_argument(
         "--table",
         metavar="DB.T",
-        help="one table, with its database; its branch b as DB.T$branch_b",
+        help="one table, with its database; its branch b as DB.T$branch_b; also CATALOG.DB.T",
     )
     which.add_argument("--database", metavar="DB", help="all tables of a database")
     which.add_argument(
@@ -209,7 +207,9 @@ listing = partial(choice, is_listing=True)
 
 def one_table(parser: Parser) -> None:
     """Like `listing`, for one table that must be named."""
-    parser.add_argument("table", metavar="DB.T", help="the table, with its database")
+    parser.add_argument(
+        "table", metavar="DB.T", help="the table, with its database; also CATALOG.DB.T"
+    )
     parser.set_defaults(database=None, tables=None)
     _place(parser, or_service=True)
     _output(parser)

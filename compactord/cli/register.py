@@ -7,7 +7,7 @@ import argparse
 from compactord.catalog.base import Registration
 from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import answer, exit_code, joint_code, say
-from compactord.cli.select import catalog_names, load_place, tables_of
+from compactord.cli.select import catalog_names, load_place, tables_of, with_catalog_of_table
 from compactord.cli.serve import open_configured, warn_of_options
 from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError
@@ -17,7 +17,9 @@ from compactord.text import count_text, printable
 
 def register(args: argparse.Namespace) -> int:
     """Run the command; the exit code."""
-    registration = _registration(args, load_place(args), registries_of(args))
+    loaded = load_place(args)
+    args = with_catalog_of_table(args, loaded.config.catalogs)
+    registration = _registration(args, loaded, registries_of(args))
     unreadable: dict[str, CompactordError] = {}
     tables = list(tables_of(args, registration.files, unreadable))
     if args.execute:

@@ -10,7 +10,7 @@ import argparse
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -51,7 +51,7 @@ from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableRef
 from compactord.service.registry import branches_of
 from compactord.service.view import TableStatus, unmanaged_reason
-from compactord.text import count_text
+from compactord.text import count_text, did_you_mean, did_you_mean_table
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -125,6 +125,7 @@ def choose(args: argparse.Namespace) -> TableSelection:
     configuration, `TableNotFound` for what does not exist.
     """
     loaded, registries = load_place(args), registries_of(args)
+    args = with_catalog_of_table(args, loaded.config.catalogs)
     is_single = args.table is not None
     _pattern(args)
     catalogs = {
@@ -162,7 +163,9 @@ def choose(args: argparse.Namespace) -> TableSelection:
     if not targets and not unreadable and is_part and not _are_empty(catalogs.values()):
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         places = ", ".join(catalog.warehouse for catalog in catalogs.values())
-        raise TableNotFound(f"there is no table of {what} in {places}")
+        known = [table for each in catalogs.values() for table in each.list_tables().tables]
+        hint = suggestion(args, {(table.database, table.full_name) for table in known})
+        raise TableNotFound(f"there is no table of {what} in {places}{hint}")
     return TableSelection(
         loaded=loaded,
         is_configured=args.config is not None,
@@ -182,6 +185,26 @@ def side_by_side(call: Callable[[T], R], each: Sequence[T]) -> list[R]:
         return [*map(call, each)]
     with ThreadPoolExecutor(len(each), "catalog") as pool:
         return [*pool.map(call, each)]
+
+
+def with_catalog_of_table(
+    args: argparse.Namespace, catalogs: Collection[str]
+) -> argparse.Namespace:
+    """The arguments, in which `--table CATALOG.DB.T` is split if it names one of the catalogs.
+
+    The page, alerts and logs show tables so.
+    """
+    catalog, _, table = (args.table or "").partition(".")
+    if "." not in table or catalog not in catalogs or args.catalog not in (None, catalog):
+        return args
+    return argparse.Namespace(**{**vars(args), "catalog": catalog, "table": table})
+
+
+def suggestion(args: argparse.Namespace, known: Collection[tuple[str, str]]) -> str:
+    """What a selection that matches no table may mean; `known` are databases and full names."""
+    if args.database is not None:
+        return did_you_mean(args.database, {database for database, _ in known})
+    return did_you_mean_table(args.table or args.tables or "", sorted(name for _, name in known))
 
 
 def load_place(args: argparse.Namespace) -> LoadedConfig:

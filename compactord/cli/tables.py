@@ -23,8 +23,10 @@ from compactord.cli.select import (
     TableSelection,
     choose,
     side_by_side,
+    suggestion,
     summary_text,
     table_test,
+    with_catalog_of_table,
 )
 from compactord.clock import Clock, SystemClock
 from compactord.config.policy import refuse_catalog_arguments
@@ -227,6 +229,7 @@ def _view(args: argparse.Namespace, source: DaemonSource) -> ServiceView:
 
 def _chosen(args: argparse.Namespace, view: ServiceView) -> list[TableView]:
     """The selected tables. Raises `TableNotFound` if the arguments match none."""
+    args = with_catalog_of_table(args, {table.name.catalog for table in view.tables})
     is_chosen = table_test(args)
     chosen = [
         table
@@ -236,7 +239,8 @@ def _chosen(args: argparse.Namespace, view: ServiceView) -> list[TableView]:
     ]
     wanted = args.table or args.database or args.tables or args.catalog
     if wanted is not None and not chosen:
-        raise TableNotFound(f"the service at {args.url} has no table of {wanted}")
+        hint = suggestion(args, {(t.name.database, _full_name(t)) for t in view.tables})
+        raise TableNotFound(f"the service at {args.url} has no table of {wanted}{hint}")
     return sorted(chosen, key=lambda table: str(table.name))
 
 

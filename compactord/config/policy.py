@@ -19,7 +19,7 @@ from compactord.errors import UsageError
 from compactord.model import TableName
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.schema import BRANCH_MARK
-from compactord.text import ReferenceMissing, nearest_tables, redact_text, resolve
+from compactord.text import ReferenceMissing, did_you_mean_table, redact_text, resolve
 
 # Sections read only at the start: name and clock, port, Spark, catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
@@ -175,7 +175,7 @@ def unmatched_text(
     if key != "discovery.including_databases":
         names = {f"{each.database}.{each.table}" for each in tables}
     known = sorted(names)[:_COMPARED_MAX]
-    near = nearest_tables(_plain(unmatched.pattern), known)
+    near = did_you_mean_table(_plain(unmatched.pattern), known)
     text = pattern_text(loaded, key, unmatched.pattern) + near
     unlisted = ", ".join(unmatched.unlisted)
     return f"{text}; not listed: catalog {unlisted}" if unlisted else text

@@ -11,7 +11,6 @@ Source: CoreOptions.java of release 2.0.0.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import re
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from typing import Any, TypeAlias
 
 from compactord.errors import UsageError
 from compactord.paimon.options import values as option_values
+from compactord.text import did_you_mean
 
 
 class OptionClass(enum.Enum):
@@ -490,8 +490,7 @@ def check_override(
     option = find(key)
     of_format = of_triggers if key in of_triggers else formats.get(format_of(key))
     if option is None and of_format is None:
-        near = difflib.get_close_matches(key, [*OPTIONS, *_FORMER], n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = did_you_mean(key, [*OPTIONS, *_FORMER], count=3)
         raise UsageError(f"unknown option {key!r}{hint}")
     if option is not None and (option.is_stored or _MERGE_RULE.fullmatch(option.key)):
         raise UsageError(f"option {key!r} belongs to the table: it cannot be set for one run")

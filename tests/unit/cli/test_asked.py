@@ -243,6 +243,11 @@ def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "expected", "code"),
     [
         (("why", "d.none", "--url", "URL"), "has no table of d.none", 2),
+        (("why", "d.cal", "--url", "URL"), "has no table of d.cal; did you mean d.calm", 2),
+        (("why", "lake.d.calm", "--url", "URL"), "lake.d.calm  (", 0),
+        (("tables", "--table", "lake.d.calm", "--url", "URL"), "1 table: 1 active", 0),
+        (("tables", "--table", "pond.d.calm", "--url", "URL"), "has no table of pond.d.calm", 2),
+        (("tables", "--tables", "calm", "--url", "URL"), "; did you mean d.calm?", 2),
         (("tables", "--tables", r"x\..*", "--url", "URL"), "has no table of", 2),
         (("why", "d.calm", "--url", "URL", "--bucket", "1"), "need --config or --warehouse", 2),
         (("why", "d.calm", "--url", "URL", "--set", "a=b"), "--set needs --config", 2),
@@ -299,8 +304,9 @@ def test_a_table_of_two_catalogs_needs_the_catalog(capsys: pytest.CaptureFixture
         assert "in several catalogs (lake, pond)" in said(
             capsys, "why", "d.t", "--url", service.url, code=2
         )
-        text = said(capsys, "why", "d.t", "--url", service.url, "--catalog", "pond")
-        assert text.startswith("pond.d.t")
+        for named in (["d.t", "--catalog", "pond"], ["pond.d.t"]):
+            text = said(capsys, "why", *named, "--url", service.url)
+            assert text.startswith("pond.d.t")
         assert "pond.d.t" in said(capsys, "tables", "--url", service.url)
     finally:
         service.server.stop()

@@ -134,6 +134,11 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
         (["--config", "FILE", "--tables", "("], "expected a regular expression"),
         (["--config", "FILE", "--tables", "none.*"], "there is no table of --tables none.*"),
         (["--config", "FILE", "--database", "none"], "there is no table of database none"),
+        (["--config", "FILE", "--database", "sale"], "; did you mean sales?"),
+        (["--config", "FILE", "--tables", "busy"], "; did you mean sales.busy?"),
+        (["--config", "FILE", "--tables", "Sales.busy"], "; did you mean sales.busy"),
+        (["--config", "FILE", "--table", "lake.sales.bussy"], "; did you mean sales.busy"),
+        (["--config", "FILE", "--table", "pond.sales.busy"], "database pond of warehouse"),
         (["--config", "FILE", "--all", "--set", "limits.slots=1"], "limits.slots"),
         (["--config", "none.yaml", "--table", "sales.busy"], "none.yaml"),
     ],
@@ -162,8 +167,13 @@ def test_of_several_catalogs_one_must_be_named_with_a_table(
     path = configuration(tmp_path, "catalogs: {a: {warehouse: WH}, b: {warehouse: WH/b}}")
     text = said(capsys, "plan", "--config", path, "--table", "d.t", code=2)
     assert "give one of them by --catalog: a, b" in text
-    text = said(capsys, "plan", "--config", path, "--catalog", "b", "--table", "d.t")
-    assert text == "b.d.t: nothing to do\n"
+    for choice in (["--catalog", "b", "--table", "d.t"], ["--table", "b.d.t"]):
+        assert said(capsys, "plan", "--config", path, *choice) == "b.d.t: nothing to do\n"
+    assert said(capsys, "why", "b.d.t", "--config", path).startswith("b.d.t ")
+    text = said(capsys, "plan", "--config", path, "--catalog", "a", "--table", "b.d.t", code=2)
+    assert "database b of warehouse" in text
+    alone = ["--warehouse", f"{tmp_path}/wh", "--table", "warehouse.d.t"]
+    assert "bucket 0: size_amp" in said(capsys, "plan", *alone)
     text = said(capsys, "plan", "--all", "--config", path)
     assert "a.d.t: bucket 0: size_amp" in text
     assert "b.d.t: nothing to do" in text
