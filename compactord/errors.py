@@ -64,6 +64,17 @@ class UnknownScheme(UsageError):
     """No store has the location's scheme."""
 
 
+class NotAWarehouse(UsageError):
+    """A folder within a warehouse was given as one; `warehouse` is the one to use."""
+
+    def __init__(self, folder: str, what: str, warehouse: str) -> None:
+        self.folder, self.what, self.warehouse = folder, what, warehouse
+        super().__init__(f"{folder} is the folder of {what}; its warehouse is {warehouse}")
+
+    def __reduce__(self) -> tuple[type[NotAWarehouse], tuple[str, str, str]]:
+        return NotAWarehouse, (self.folder, self.what, self.warehouse)
+
+
 class TableNotFound(CompactordError):
     """The warehouse, the database or the table does not exist."""
 

@@ -207,7 +207,10 @@ class Catalog(Protocol):
         return
 
     def list_tables(self) -> TableList:
-        """Every table of every database. Raises `TableNotFound` without a warehouse."""
+        """Every table of every database.
+
+        Raises `TableNotFound` without a warehouse, `NotAWarehouse` for a folder within one.
+        """
         ...
 
     def find_table(self, name: str) -> TableRef:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import (
@@ -19,7 +19,7 @@ from compactord.catalog.base import (
 from compactord.catalog.kinds import read_option
 from compactord.catalog.publishing import Publishing
 from compactord.catalog.registry import CATALOGS
-from compactord.errors import CatalogOptionInvalid, TableNotFound
+from compactord.errors import CatalogOptionInvalid, NotAWarehouse, TableNotFound
 from compactord.paimon.options.values import boolean
 from compactord.paimon.schema import TableRef, branch_of
 from compactord.storage.base import Storage
@@ -58,8 +58,7 @@ class FilesystemCatalog(Catalog):
 
     def check_access(self) -> None:
         self._publishing.require_root()
-        for _ in self.warehouse_storage.list(self.warehouse):
-            return
+        self._databases()
 
     def check_commits(self) -> None:
         self._publishing.check()
@@ -72,12 +71,33 @@ class FilesystemCatalog(Catalog):
         option can express them.
         """
         self._publishing.require_root()
-        databases = (
-            child.name.removesuffix(DATABASE_SUFFIX)
-            for child in self.warehouse_storage.list(self.warehouse)
-            if child.is_folder and child.name.endswith(DATABASE_SUFFIX)
-        )
-        return TableList.of(databases, self._tables_of)
+        return TableList.of(self._databases(), self._tables_of)
+
+    def _databases(self) -> list[str]:
+        """The names of the databases.
+
+        Raises `NotAWarehouse` for the folder of a database or table. Without databases it would
+        look like an empty warehouse.
+        """
+        names = [
+            each.name for each in self.warehouse_storage.list(self.warehouse) if each.is_folder
+        ]
+        found = [name for name in names if name.endswith(DATABASE_SUFFIX)]
+        if not found:
+            self._refuse_inner_folder(names)
+        return [name.removesuffix(DATABASE_SUFFIX) for name in found]
+
+    def _refuse_inner_folder(self, children: Collection[str]) -> None:
+        folder, storage = self.warehouse, self.warehouse_storage
+        parent, _, name = folder.rpartition("/")
+        if {"schema", "snapshot"} <= set(children):
+            is_usual = parent.endswith(DATABASE_SUFFIX)
+            above = parent.rpartition("/")[0] if is_usual else "the folder of its database's folder"
+            raise NotAWarehouse(folder, f"table {name}", above)
+        if name.endswith(DATABASE_SUFFIX) and any(
+            may_be_table(storage, f"{folder}/{child}") for child in children
+        ):
+            raise NotAWarehouse(folder, f"database {name.removesuffix(DATABASE_SUFFIX)}", parent)
 
     def _tables_of(self, database: str) -> Iterator[TableRef]:
         storage, folder = self.warehouse_storage, f"{self.warehouse}/{database}{DATABASE_SUFFIX}"

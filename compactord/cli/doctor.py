@@ -43,6 +43,7 @@ from compactord.errors import (
     AccessDenied,
     CompactordError,
     EngineUnavailable,
+    NotAWarehouse,
     StoreMissing,
     UnsupportedTable,
     UsageError,
@@ -119,6 +120,8 @@ def _advice(catalog: Catalog, trouble: CatalogTrouble) -> str:
     match error:
         case StoreMissing():
             return "correct the bucket or container, the account, or the endpoint"
+        case NotAWarehouse():
+            return f"give the warehouse {error.warehouse}"
         case UsageError():
             return "choose one of the two; both are in docs/operations.md"
         case _ if not trouble.may_pass:

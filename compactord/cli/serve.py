@@ -39,6 +39,7 @@ from compactord.engine.masters import is_local, shown_master
 from compactord.errors import (
     AccessDenied,
     CatalogOptionInvalid,
+    NotAWarehouse,
     StoreMissing,
     TableNotFound,
     UnsafeStore,
@@ -184,6 +185,8 @@ def _problem_of(loaded: LoadedConfig, catalog: Catalog, trouble: CatalogTrouble)
             expected = "a folder that exists: create it, mount it first, or set create: true"
         case StoreMissing() as error:
             expected = f"a store that exists ({error})"
+        case NotAWarehouse() as error:
+            expected = f"{error.warehouse} ({error})"
         case UsageError() | UnsafeStore() as error:
             expected = f"a warehouse whose snapshots are safe ({error})"
         case error if trouble.may_pass:

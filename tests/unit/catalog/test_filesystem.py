@@ -6,7 +6,7 @@ import pytest
 
 from compactord.catalog.filesystem import FilesystemCatalog
 from compactord.catalog.open import open_catalog
-from compactord.errors import AccessDenied, TableNotFound, UsageError
+from compactord.errors import AccessDenied, NotAWarehouse, TableNotFound, UsageError
 from compactord.storage.base import Storage
 from compactord.storage.local import LocalStorage
 from compactord.storage.objects.options import INSTALL_STORES
@@ -109,6 +109,47 @@ def test_a_folder_that_is_missing_is_made_only_if_it_may_be(tmp_path: Path) -> N
     catalog.check_commits()
     assert list(root.iterdir()) == []
     open_catalog(str(root)).check_access()
+
+
+_TABLE = ("sales.db/orders/schema/schema-0", "sales.db/orders/snapshot/snapshot-1")
+
+
+_OUTSIDE = ("orders/schema/schema-0", "orders/snapshot/snapshot-1")
+
+
+@pytest.mark.parametrize(
+    ("folder", "objects", "what", "warehouse"),
+    [
+        ("/w/sales.db", _TABLE, "database sales", "/w"),
+        ("/w/sales.db/orders", _TABLE, "table orders", "/w"),
+        ("/w/orders", _OUTSIDE, "table orders", "the folder of its database's folder"),
+    ],
+)
+def test_a_folder_within_a_warehouse_is_refused(
+    folder: str, objects: tuple[str, ...], what: str, warehouse: str
+) -> None:
+    catalog = FilesystemCatalog(_storage(*objects), folder)
+    expected = f"^{folder} is the folder of {what}; its warehouse is {warehouse}$"
+    for read in (catalog.check_access, catalog.list_tables, lambda: catalog.find_table("a.b")):
+        with pytest.raises(NotAWarehouse, match=expected):
+            read()
+
+
+@pytest.mark.parametrize(
+    ("folder", "objects", "tables"),
+    [
+        ("/w", _TABLE, ["sales.orders"]),
+        ("/w/lake.db", ("lake.db/sales.db/orders/schema/schema-0",), ["sales.orders"]),
+        ("/w/lake.db", ("lake.db/other/file",), []),
+        ("/w/empty", ("empty/schema/file",), []),
+    ],
+)
+def test_a_warehouse_may_have_any_name_and_be_empty(
+    folder: str, objects: tuple[str, ...], tables: list[str]
+) -> None:
+    catalog = FilesystemCatalog(_storage(*objects), folder)
+    catalog.check_access()
+    assert [table.full_name for table in catalog.list_tables().tables] == tables
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,33 @@ def test_a_warehouse_that_is_not_there_is_an_error(
     assert "does not exist" in said(capsys, "tables", "--warehouse", f"{tmp_path}/no", code=2)
 
 
+@pytest.mark.parametrize("folder", ["sales.db", "sales.db/busy"])
+@pytest.mark.parametrize(
+    ("command", "expected", "code"),
+    [
+        ("tables", "; its warehouse is WH", 2),
+        ("expire --all --dry-run", "; its warehouse is WH", 2),
+        ("plan --table sales.busy", "; its warehouse is WH", 2),
+        ("top --once", "; its warehouse is WH", 2),
+        ("config check --online", "expected WH (", 2),
+        ("serve", "expected WH (", 2),
+        ("doctor", "give the warehouse WH", 3),
+    ],
+)
+def test_a_folder_within_the_warehouse_is_refused_with_the_warehouse(
+    command: str,
+    expected: str,
+    code: int,
+    folder: str,
+    *,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    keyed(tmp_path, "sales.busy", commits=1)
+    text = said(capsys, *command.split(), "--warehouse", f"{tmp_path}/{folder}", code=code)
+    assert expected.replace("WH", str(tmp_path)) in text
+
+
 def test_top_has_the_same_states_and_reasons(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
