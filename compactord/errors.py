@@ -3,6 +3,7 @@
     CompactordError
     ├── UsageError                an argument, key or option that cannot be used (exit code 2)
     │   ├── CatalogOptionInvalid    an option of a catalog, by its key
+    │   ├── NotAWarehouse           a folder within a warehouse
     │   └── UnknownScheme           a location in a store that is not supported
     ├── TableNotFound             no such warehouse, database or table (exit code 2)
     ├── UnsupportedTable          an unsupported feature, named; the table is unchanged

@@ -25,6 +25,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from compactord.errors import UsageError
+
 MARK = 0xC0AC7D
 _PROC = Path("/proc")
 _BOOT_ID = _PROC / "sys/kernel/random/boot_id"
@@ -84,11 +86,12 @@ def random_uuid() -> str:
     return str(uuid.uuid4())
 
 
-def this_process(*, boot_id: Path = _BOOT_ID) -> Owner:
-    """The owner for the running process."""
+def this_process(*, boot_id: Path = _BOOT_ID, proc: Path = _PROC) -> Owner:
+    """The owner for the running process. Raises `UsageError` on a system without `proc`."""
     pid = os.getpid()
-    start = _start_ticks(pid, _PROC)
-    assert start is not None, "the running process has a start"
+    start = _start_ticks(pid, proc)
+    if start is None:
+        raise UsageError(f"compactord runs on Linux only: {proc} does not show this process")
     return Owner(host=_host_digest(boot_id), start_ticks=start % (1 << _START_BITS), pid=pid)
 
 

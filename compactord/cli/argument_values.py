@@ -27,7 +27,11 @@ _ANY = range(sys.maxsize)
 _AMOUNTS: Mapping[str, tuple[Callable[[str], int], range, str]] = {
     "append_wait": (duration_ms, _ANY, ""),
     "quiet_for": (duration_ms, _ANY, ""),
-    "memory": (size_bytes, _ANY, ""),
+    "memory": (
+        size_bytes,
+        _ANY[LEAST_TASK_MEMORY_BYTES:],
+        f"{size_text(LEAST_TASK_MEMORY_BYTES)} or more for a merge",
+    ),
     "interval": (duration_ms, range(200, 3_600_001), "200 ms to 1 h"),
     "orphan_grace": (orphan_grace_ms, _ANY, ""),
     "task_timeout": (duration_ms, _ANY[1000:], "1 s or more"),
@@ -49,7 +53,7 @@ def engine_config(args: argparse.Namespace, config: ServiceConfig) -> ServiceCon
         update={
             "master": master,
             "conf": config.spark.conf | given,
-            "task_memory_bytes": _memory(args, config.spark.task_memory_bytes),
+            "task_memory_bytes": amount_of(args, "memory", config.spark.task_memory_bytes),
         }
     )
     check_engine(master, spark.settings, registries_of(args).engines)
@@ -76,6 +80,12 @@ def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:
     except ValueError as error:
         raise UsageError(f"--{name.replace('_', '-')} {text!r}: expected {error}") from error
     return amount
+
+
+def check_amounts(args: argparse.Namespace) -> None:
+    """Raises `UsageError` for a duration or size that no table can use."""
+    for name in _AMOUNTS.keys() & vars(args).keys():
+        amount_of(args, name, None)
 
 
 def strategy_of(args: argparse.Namespace) -> Strategy:
@@ -112,11 +122,3 @@ def pick_of(args: argparse.Namespace) -> PickRule | None:
         return None if args.pick is None else PickRule(args.pick)
     except ValueError:
         raise UsageError(f"--pick {args.pick}: unknown; it is one of 2.0, 2.1") from None
-
-
-def _memory(args: argparse.Namespace, default: int) -> int:
-    size = amount_of(args, "memory", default)
-    if args.memory is not None and size < LEAST_TASK_MEMORY_BYTES:
-        least = size_text(LEAST_TASK_MEMORY_BYTES)
-        raise UsageError(f"--memory {args.memory}: a merge needs {least} or more")
-    return size

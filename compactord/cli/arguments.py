@@ -13,18 +13,14 @@ from functools import partial
 from typing import Any, NoReturn
 
 from compactord.catalog.registry import CATALOGS, CatalogKinds
+from compactord.cli.running import USAGE, error_json
 from compactord.config.choices import UnlockedWriters
-from compactord.errors import CompactordError, UsageError
+from compactord.errors import UsageError
 from compactord.text import did_you_mean, printable, redact_text
 
 
-def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
-    """The error that ended a command, as plain data."""
-    return {"error": redact_text(str(error)) or "interrupted", "kind": type(error).__name__}
-
-
 class Parser(argparse.ArgumentParser):
-    """Reports unknown arguments as errors of the command that got them, with its usage.
+    """Reports wrong arguments in one line, as errors of the command that got them.
 
     With --json, wrong arguments are also reported as a JSON object. `kinds` are kinds of catalogs.
     `maintenance` are the kinds that users can run, or None if the parser does not know them.
@@ -57,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         if "--json" in self._given:
             found = json.dumps(error_json(UsageError(message)))
             self._print_message(f"{found}\n", sys.stdout)
-        super().error(message)
+        self.exit(USAGE, f"{self.prog}: {message} ({self.prog} --help)\n")
 
     def _hint(self, unknown: Sequence[str]) -> str:
         names = [text.partition("=")[0] for text in unknown if text.startswith("--")]

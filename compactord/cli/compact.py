@@ -17,15 +17,15 @@ import structlog
 
 from compactord.cli.argument_values import (
     amount_of,
+    check_amounts,
     check_overrides,
     engine_config,
     partitions_of,
     pick_of,
     strategy_of,
 )
-from compactord.cli.arguments import error_json
 from compactord.cli.registries import StartEngine, registries_of
-from compactord.cli.running import DENIED, FAILED, OK, say, stop_on_signals
+from compactord.cli.running import DENIED, FAILED, OK, error_json, say, stop_on_signals
 from compactord.cli.select import (
     Result,
     SelectedTable,
@@ -178,8 +178,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     strategy_of(args)
     check_overrides(args)
     partitions_of(args)
-    amount_of(args, "append_wait", None)
-    amount_of(args, "quiet_for", 0)
+    check_amounts(args)
     pick_of(args)
 
 

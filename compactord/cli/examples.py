@@ -220,8 +220,8 @@ folder (2), no permission (77). While it runs, it retries stores that fail or do
 signals: SIGTERM and SIGINT drain (running merges finish and are committed); a second one cancels;
 SIGHUP reads the configuration again; SIGUSR1 writes the stacks of all threads to the log
 
-exit codes: 0 stopped on request; 2 arguments or configuration, or no such warehouse; 69 no Spark
-in time; 77 permission denied; 1 a defect of compactord
+exit codes: 0 stopped on request; 2 arguments or configuration, or no such warehouse; 69 no Java,
+or no Spark in time; 77 permission denied; 1 a defect of compactord
 """,
     "config": """\
 check or show the configuration of serve

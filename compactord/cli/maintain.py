@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from compactord.catalog.access import TableAccess
-from compactord.cli.argument_values import amount_of
+from compactord.cli.argument_values import amount_of, check_amounts
 from compactord.cli.compact import progress_reporter
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered
 from compactord.cli.registries import registries_of
@@ -232,10 +232,10 @@ def orphans(args: argparse.Namespace, clock: Clock | None = None) -> int:
 
 
 def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None = None) -> int:
+    check_amounts(args)
     choice = choose(args)
     recovery = choice.loaded.config.recovery
     if "orphan_grace" in args:
-        # Reports arguments that are wrong for any table before the first table.
         grace_ms = amount_of(args, "orphan_grace", recovery.orphan_grace_ms)
         recovery = recovery.model_copy(update={"orphan_grace_ms": grace_ms})
     with stop_on_signals() as stop:

@@ -12,8 +12,7 @@ import structlog
 
 from compactord import ids
 from compactord.catalog.access import TableAccess
-from compactord.cli.arguments import error_json
-from compactord.cli.running import FAILED, OK, exit_code, failure_word, joint_code, say
+from compactord.cli.running import FAILED, OK, error_json, exit_code, failure_word, joint_code, say
 from compactord.cli.select import Result, SelectedTable, TableSelection
 from compactord.clock import Clock
 from compactord.commit.changes import CommitOutcome

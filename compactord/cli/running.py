@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from compactord.cli.arguments import error_json
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -92,6 +91,11 @@ def run_parsed(args: argparse.Namespace) -> int:
             say(line)
         code = exit_code(error)
         return NAGIOS_UNKNOWN if code == USAGE and args.nagios else code
+
+
+def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
+    """The error that ended a command, as plain data."""
+    return {"error": redact_text(str(error)) or "interrupted", "kind": type(error).__name__}
 
 
 def answer(args: argparse.Namespace, found: Mapping[str, Any], lines: Iterable[str]) -> None:

@@ -22,13 +22,13 @@ from structlog.contextvars import bound_contextvars
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.cli.argument_values import overrides_of
-from compactord.cli.arguments import error_json
 from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import (
     FAILED,
     NO_ENGINE,
     OK,
     answer,
+    error_json,
     exit_code,
     failure_word,
     joint_code,

@@ -25,7 +25,7 @@ from compactord.cli.running import DENIED, FAILED, OK, USAGE, answer, exit_code,
 from compactord.clock import Clock, SystemClock
 from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, effective_json, json_schema, load_config, show_text
-from compactord.config.model import CatalogSection, ServiceConfig
+from compactord.config.model import CatalogSection, Http, ServiceConfig
 from compactord.config.policy import (
     NAMELESS,
     catalog_keys,
@@ -34,7 +34,7 @@ from compactord.config.policy import (
     unmatched_text,
 )
 from compactord.config.problems import ConfigInvalid, Problem
-from compactord.engine.kinds import SPARK, engine_of, masters_text
+from compactord.engine.kinds import SPARK, check_engine, engine_of, masters_text
 from compactord.engine.masters import is_local, shown_master
 from compactord.errors import (
     AccessDenied,
@@ -253,6 +253,8 @@ def serve(args: argparse.Namespace) -> int:
     instance = config.service.instance_name
     instance = socket.gethostname() if instance == "auto" else instance
     _configure_logs(loaded, instance=instance)
+    spark = config.spark
+    check_engine(spark.master, spark.settings, registries.engines).check(spark.master)
     _require_catalogs(loaded, clock, registries)
     metrics = Metrics(
         max_tables=config.metrics.max_tables,
@@ -270,7 +272,7 @@ def serve(args: argparse.Namespace) -> int:
             registries=replace(registries, stores=measured),
             zone=config.service.zone,
         ),
-        start_engine=partial(registries.start_engine, config.spark.master, config.spark.settings),
+        start_engine=partial(registries.start_engine, spark.master, spark.settings),
         reload=read,
         apply_logs=partial(_configure_logs, instance=instance),
         metrics=metrics,
@@ -279,22 +281,7 @@ def serve(args: argparse.Namespace) -> int:
         kinds=registries.maintenance,
         observers=registries.observers,
     )
-    site = Site(
-        status=daemon,
-        metrics=metrics,
-        clock=clock,
-        config=lambda: effective_json(daemon.effective()),
-        page=partial(render, daemon, clock=clock),
-    )
-    http = config.service.http
-    server = HttpServer(site.answer, host=http.bind, port=http.port, urgent=PROBES)
-    try:
-        host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
-        _log.info("http_listening", address=f"http://{host}:{server.port}/", bind=http.bind)
-        with handled(daemon):
-            code = daemon.run()
-    finally:
-        server.stop()
+    code = _run(daemon, metrics, clock, config.service.http)
     _end_threads(set(threading.enumerate()) - others, code, is_safe=not daemon.has_stragglers)
     return code
 
@@ -308,6 +295,25 @@ def _end_threads(ours: Set[threading.Thread], code: int, *, is_safe: bool) -> No
         # The log is written line by line.
         sys.stdout.flush()
         os._exit(code)
+
+
+def _run(daemon: Daemon, metrics: Metrics, clock: Clock, http: Http) -> int:
+    """Serve HTTP while the daemon runs; its exit code. Raises `UsageError` for the address."""
+    site = Site(
+        status=daemon,
+        metrics=metrics,
+        clock=clock,
+        config=lambda: effective_json(daemon.effective()),
+        page=partial(render, daemon, clock=clock),
+    )
+    server = HttpServer(site.answer, host=http.bind, port=http.port, urgent=PROBES)
+    try:
+        host = "localhost" if http.bind in ("0.0.0.0", "::") else http.bind
+        _log.info("http_listening", address=f"http://{host}:{server.port}/", bind=http.bind)
+        with handled(daemon):
+            return daemon.run()
+    finally:
+        server.stop()
 
 
 def local_zone() -> tzinfo:

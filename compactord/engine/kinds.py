@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from compactord.engine.base import Engine
 from compactord.engine.masters import MASTERS, is_master, shown_master, what_instead
-from compactord.engine.spark import start_spark
+from compactord.engine.spark import check_spark, start_spark
 from compactord.errors import UsageError
 
 
@@ -17,7 +17,8 @@ class EngineKind:
     """A kind of engine, chosen by the master: `takes` recognizes its masters, `masters` lists them.
 
     `start` gets the master and the settings, and raises `EngineUnavailable`. `instead` is advice
-    for a setting that has no effect with a master, or None.
+    for a setting that has no effect with a master, or None. `check` raises `EngineUnavailable` if
+    this machine lacks what a start with this master needs, so that another try is useless.
     """
 
     name: str
@@ -25,11 +26,17 @@ class EngineKind:
     takes: Callable[[str], bool]
     start: Callable[[str | None, Mapping[str, str]], Engine]
     instead: Callable[[str, str | None], str | None]
+    check: Callable[[str | None], object] = lambda master: None
 
 
 EngineKinds: TypeAlias = Mapping[str, EngineKind]
 SPARK = EngineKind(
-    name="spark", masters=MASTERS, takes=is_master, start=start_spark, instead=what_instead
+    name="spark",
+    masters=MASTERS,
+    takes=is_master,
+    start=start_spark,
+    instead=what_instead,
+    check=check_spark,
 )
 ENGINES: EngineKinds = {SPARK.name: SPARK}
 

@@ -13,7 +13,9 @@ here.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import math
+import os
 import pickle
 import shutil
 import socket
@@ -33,6 +35,7 @@ from compactord.engine.inspection import (
     inspect_workers,
     package_zip,
 )
+from compactord.engine.jvm import find_java
 from compactord.engine.leases import LeaseOffice, take
 from compactord.engine.masters import Messages, new_scratch
 from compactord.engine.worker import Assignment, run_batches, run_payloads
@@ -158,6 +161,16 @@ class ConnectCarrier:
 START_SECONDS_MAX = 120.0
 # Running subcompactions are abandoned after this time without any executor.
 NO_EXECUTOR_SECONDS_MAX = 120.0
+
+
+def check_spark(master: str | None) -> None:
+    """Raises `EngineUnavailable` without pyspark, or without a Java unless Connect is used."""
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        raise EngineUnavailable("pyspark is not installed: pip install pyspark") from None
+    if master is None or not master.startswith("sc://"):
+        find_java(version, os.environ, None)
 
 
 def start_spark(

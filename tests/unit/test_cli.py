@@ -123,26 +123,29 @@ def test_what_is_wrong_with_a_secret_argument_is_said_without_the_secret(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "usage", "hint"),
+    ("arguments", "command", "hint"),
     [
-        (["compact", "--partitoin", "a=1"], "usage: compactord compact ", "mean --partition?"),
-        (["inspect", "--strategy", "full"], "usage: compactord inspect ", "arguments: --strategy"),
-        (["inspect", "sales.orders"], "usage: compactord inspect ", "arguments: sales.orders"),
-        (["serve", "--confg", "x"], "usage: compactord serve ", "mean --config?"),
-        (["config", "check", "--sett", "x=1"], "usage: compactord config check ", "mean --set?"),
-        (["top", "--url", "http://h", "--onec"], "usage: compactord top ", "mean --once?"),
+        (["compact", "--partitoin", "a=1"], "compactord compact: ", "mean --partition?"),
+        (["inspect", "--strategy", "full"], "compactord inspect: ", "arguments: --strategy"),
+        (["inspect", "sales.orders"], "compactord inspect: ", "arguments: sales.orders"),
+        (["inspect", "--worst", "x"], "compactord inspect: ", "argument --worst: invalid int"),
+        (["config"], "compactord config: ", "the following arguments are required: ACTION"),
+        (["serve", "--confg", "x"], "compactord serve: ", "mean --config?"),
+        (["config", "check", "--sett", "x=1"], "compactord config check: ", "mean --set?"),
+        (["top", "--url", "http://h", "--onec"], "compactord top: ", "mean --once?"),
     ],
 )
 def test_an_unknown_argument_is_answered_by_its_command(
-    arguments: list[str], usage: str, hint: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], command: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     needed = ["--warehouse", "/w", "--table", "d.t"]
     with pytest.raises(SystemExit) as ended:
         main([*arguments, *(needed if arguments[0] in ("compact", "inspect") else [])])
     found = capsys.readouterr().err
     assert ended.value.code == 2
-    assert found.startswith(usage)
+    assert found.startswith(command)
     assert hint in found
+    assert found.count("\n") == 1
 
 
 def test_one_is_counted_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,6 +265,41 @@ def test_a_partition_without_live_files_is_told_and_is_no_failure(
     assert "no live files in partition p=b" in capsys.readouterr().out
     assert main([command, *where, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["absent_partitions"] == ["p=b"]
+
+
+@pytest.mark.parametrize("command", ["compact --table d.t", "serve"])
+def test_a_java_home_that_leads_nowhere_ends_the_command_at_once(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _keyed_table(tmp_path, commits=6)
+    before = _files(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", f"{tmp_path}/none")
+    assert main([*command.split(), "--warehouse", str(tmp_path)]) == 69
+    expected = f"compactord: JAVA_HOME={tmp_path}/none has no Java that runs. Correct or unset"
+    assert expected in capsys.readouterr().err
+    assert _files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["compact", "--memory", "512"], "--memory '512': expected a size with its unit, such as"),
+        (["compact", "--memory", "1 mb"], "--memory '1 mb': expected 32.0 MiB or more"),
+        (["plan", "--append-wait", "10"], "--append-wait '10': expected a duration with its unit"),
+        (["plan", "--orphan-grace", "1 min"], "--orphan-grace '1 min': expected 1 h or more"),
+        (["orphans", "--orphan-grace", "90"], "--orphan-grace '90': expected a duration with its"),
+        (["orphans", "--foreign", "--older-than", "1 s"], "--older-than '1 s': expected 1 h or"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_amounts_are_checked_before_the_warehouse_is_read(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--warehouse", "/none", "--all"]) == 2
+    assert expected in capsys.readouterr().err
 
 
 def test_a_missing_warehouse_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactord import ids
+from compactord.errors import UsageError
 
 owners = st.builds(
     ids.Owner,
@@ -90,3 +91,8 @@ def test_nothing_is_known_of_an_owner_on_another_host() -> None:
     me = ids.this_process()
     stranger = ids.Owner(host=me.host ^ 1, start_ticks=0, pid=1)
     assert ids.liveness(stranger) is ids.Liveness.UNKNOWN
+
+
+def test_without_proc_the_error_names_the_system(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"Linux only: {tmp_path} does not show this process"):
+        ids.this_process(proc=tmp_path)
