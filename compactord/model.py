@@ -10,17 +10,20 @@ import datetime
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from compactord.errors import FormatError
-from compactord.ids import Owner
-from compactord.paimon.data_file import BucketId, ColumnStatsMode, DataFile
-from compactord.paimon.deletion_vectors import VectorRef
-from compactord.paimon.options.merge import ChangelogRule, MergeRules
-from compactord.paimon.options.table_options import RecordExpire
-from compactord.paimon.types import DataField
-from compactord.storage.base import StorageSpec
-from compactord.storage.requests import RequestTotal
+
+# Slow to import, and the clients of a service need only names and reasons.
+if TYPE_CHECKING:
+    from compactord.ids import Owner
+    from compactord.paimon.data_file import BucketId, ColumnStatsMode, DataFile
+    from compactord.paimon.deletion_vectors import VectorRef
+    from compactord.paimon.options.merge import ChangelogRule, MergeRules
+    from compactord.paimon.options.table_options import RecordExpire
+    from compactord.paimon.types import DataField
+    from compactord.storage.base import StorageSpec
+    from compactord.storage.requests import RequestTotal
 
 
 class CompactReason(enum.Enum):
@@ -103,6 +106,12 @@ class TableName(NamedTuple):
     def log_fields(self) -> dict[str, str]:
         """Log fields with the table's name; without the catalog in a run over one table."""
         return {key: value for key, value in self._asdict().items() if value}
+
+
+class TableKind(enum.Enum):
+    PRIMARY_KEY = "primary-key"
+    APPEND_UNAWARE = "append-unaware"
+    APPEND_BUCKETED = "append-bucketed"
 
 
 class WorkKind(enum.Enum):
@@ -472,6 +481,22 @@ class SubcompactionResult:
     def after(self) -> tuple[DataFile, ...]:
         """The new files with rows of the table."""
         return data_files(self.outputs)
+
+
+class Conflict(enum.Enum):
+    """A conflict of a commit. `snapshot_race` is harmless and retried; the rest discard work.
+
+    `bucket_damaged`: a live file's entry cannot be read, so comparison is impossible.
+    """
+
+    SNAPSHOT_RACE = "snapshot_race"
+    FILE_REMOVED = "file_removed"
+    PARTITION_EXPIRED = "partition_expired"
+    BUCKET_COUNT_CHANGED = "bucket_count_changed"
+    DV_CHANGED = "dv_changed"
+    OUTPUT_LOST = "output_lost"
+    BUCKET_DAMAGED = "bucket_damaged"
+    OTHER = "other"
 
 
 class FailureKind(enum.Enum):

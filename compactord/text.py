@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from compactord.errors import CatalogOptionInvalid, UsageError
@@ -38,6 +38,22 @@ def _similar(word: str, known: Iterable[str], count: int) -> list[str]:
 
 def _question(found: list[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def columns_text(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:
+    """Rows under each other; the columns `right` are aligned to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
+
+
+def bucket_text(partition: str, bucket: int) -> str:
+    """A bucket's text: `dt=2026-01-01 bucket 3`."""
+    return f"{partition} bucket {bucket}" if partition else f"bucket {bucket}"
 
 
 def size_text(size_bytes: float) -> str:

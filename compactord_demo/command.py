@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Sequence
 
 from compactord import ids
+from compactord.cli.argument_values import warehouse_config
 from compactord.cli.arguments import Parser, add_catalog_arguments
+from compactord.cli.catalog_arguments import refuse_catalog_arguments
 from compactord.cli.registries import Registries
 from compactord.cli.running import FAILED, OK, run, stop_on_signals
 from compactord.cli.serve import open_section
 from compactord.clock import SystemClock
-from compactord.config.policy import NAMELESS, refuse_catalog_arguments, warehouse_config
+from compactord.config.policy import NAMELESS
 from compactord.errors import UsageError
 from compactord.paimon.schema import TableRef
 from compactord.storage.base import Storage

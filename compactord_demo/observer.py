@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from compactord.scheduler.compaction import TableCounters
 from compactord.service.view import ServiceView, TableStatus, TableView
-from compactord.top.status import NoAnswer, Rates, rates_between, service_troubles
-from compactord.top.top import DaemonSource
+from compactord.top.daemon import DaemonSource, NoAnswer
+from compactord.top.status import Rates, rates_between, service_troubles
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from compactord.model import (
     KeyRange,
     MergeSpec,
     Subcompaction,
+    TableKind,
     WriteSpec,
     data_files,
 )
@@ -35,7 +36,6 @@ from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileSourc
 from compactord.paimon.schema import TableRef, TableSchema
 from compactord.paimon.snapshot import CommitKind, Snapshot, snapshot_json
 from compactord.paimon.types import DataField
-from compactord.plan.table import TableKind
 from compactord.rewrite.outputs import AppendedFile, GroupSize, MergedFile, Outputs, RollingWriter
 from compactord.rewrite.pipeline import Encoding
 from compactord.state.table_state import TableState, data_manifests, load_state, refresh_state

@@ -6,8 +6,7 @@ import re
 from dataclasses import fields, replace
 from typing import Any
 
-from compactord.commit.changes import Conflict
-from compactord.model import CompactReason, TableName, WorkKind
+from compactord.model import CompactReason, Conflict, TableName, WorkKind
 from compactord.scheduler.compaction import (
     EndedCompaction,
     Halt,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compactord.commit.publish import SnapshotPublisher, StorePublisher
 from compactord.errors import ObjectNotFound
@@ -19,6 +19,7 @@ from compactord.paimon.schema import (
 )
 from compactord.state.table_state import Refreshed, TableState, load_newest, refresh_state
 from compactord.storage.base import Storage
+from compactord.storage.calls import DeleteRateLimiter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,10 @@ class TableAccess:
     publisher: SnapshotPublisher
     entries: PartitionEntries | None = None
     events: PartitionEvents | None = None
+
+    def rate_limited(self, pace: DeleteRateLimiter) -> TableAccess:
+        """The table with rate-limited deletions in its store. Publishing is not limited."""
+        return replace(self, storage=pace.rate_limited(self.storage))
 
     def newest_schema(self, known: TableSchema | None = None) -> TableSchema:
         """The newest schema. `known` was the newest before, or None when opening the table.

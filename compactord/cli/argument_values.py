@@ -10,16 +10,19 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from compactord.cli.catalog_arguments import catalog_keys, pairs
 from compactord.cli.registries import registries_of
+from compactord.config.load import LoadedConfig
 from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
-from compactord.config.policy import pairs, resolved
+from compactord.config.policy import config_of_warehouse
+from compactord.config.registries import OWN, ConfigRegistries
 from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
 from compactord.engine.kinds import check_engine
 from compactord.errors import UsageError
 from compactord.model import PickRule
 from compactord.plan.table import Strategy
 from compactord.table.partition_texts import unescaped
-from compactord.text import size_text
+from compactord.text import ReferenceMissing, resolve, size_text
 
 T = TypeVar("T")
 _ANY = range(sys.maxsize)
@@ -122,3 +125,28 @@ def pick_of(args: argparse.Namespace) -> PickRule | None:
         return None if args.pick is None else PickRule(args.pick)
     except ValueError:
         raise UsageError(f"--pick {args.pick}: unknown; it is one of 2.0, 2.1") from None
+
+
+def warehouse_config(args: argparse.Namespace, known: ConfigRegistries = OWN) -> LoadedConfig:
+    """The defaults for the catalog that the arguments name, of a `known` kind.
+
+    Raises `UsageError`.
+    """
+    if not args.warehouse:
+        raise UsageError("--warehouse is empty")
+    keys = catalog_keys(args)
+    for key, value in keys["options"].items():
+        # Catalogs resolve references in their options when they are opened.
+        resolved(value, f"--catalog-option {key}")
+    return config_of_warehouse(args.warehouse, known, **keys)
+
+
+def resolved(text: str, argument: str) -> str:
+    """The text with references resolved. References hide secrets from other users of the machine.
+
+    Raises `UsageError`.
+    """
+    try:
+        return resolve(text)
+    except ReferenceMissing as error:
+        raise UsageError(f"{argument} has {error}") from None

@@ -25,17 +25,14 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog, Check, Verdict, failed_check
 from compactord.catalog.publishing import probe
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
+from compactord.cli.argument_values import warehouse_config
+from compactord.cli.catalog_arguments import refuse_catalog_arguments
 from compactord.cli.registries import registries_of
 from compactord.cli.running import FAILED, OK, answer
 from compactord.cli.serve import load_usable, local_zone, open_configured, without_effect
 from compactord.clock import Clock, SystemClock
 from compactord.config.model import ServiceConfig
-from compactord.config.policy import (
-    config_of_warehouse,
-    policy_for,
-    refuse_catalog_arguments,
-    warehouse_config,
-)
+from compactord.config.policy import config_of_warehouse, policy_for
 from compactord.engine.jvm import Java, find_java
 from compactord.engine.masters import is_embedded, shown_master
 from compactord.engine.worker import IDLE_WORKER_BYTES
@@ -60,8 +57,7 @@ from compactord.service import settings
 from compactord.service.codec import plain_fields
 from compactord.storage.base import Storage
 from compactord.storage.open import Stores
-from compactord.table.report import columns_text
-from compactord.text import age_text, count_text, size_text
+from compactord.text import age_text, columns_text, count_text, size_text
 
 # The store's clock measures ages of left-over files; the shortest grace is ten minutes.
 _SKEW_MS_MAX = 30_000

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 
 from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import amount_of, check_amounts
@@ -45,7 +46,6 @@ from compactord.storage.base import Storage
 from compactord.storage.calls import DeleteRateLimiter
 from compactord.storage.open import with_others
 from compactord.table.opening import OpenTable, describe_table
-from compactord.table.status import rate_limited
 from compactord.text import count_text, size_text
 
 _PATH_DIRECTORY = "data-file.path-directory"
@@ -252,7 +252,7 @@ def _over(args: argparse.Namespace, note: str, work: Work, clock: Clock | None =
         pace = DeleteRateLimiter(own, choice.loaded.config.limits.max_deletes_per_second)
 
         def named(target: SelectedTable) -> Result:
-            result = work(run, replace(target, wrap_access=partial(rate_limited, pace=pace)))
+            result = work(run, replace(target, wrap_access=methodcaller("rate_limited", pace)))
             found = {"table": target.full_name, "dry_run": args.dry_run, **result.found}
             return Result(lines=result.lines, found=found, code=result.code)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 from compactord.catalog.base import Registration
+from compactord.cli.names import with_catalog_of_table
 from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import answer, exit_code, joint_code, say
-from compactord.cli.select import catalog_names, load_place, tables_of, with_catalog_of_table
+from compactord.cli.select import catalog_names, load_place, tables_of
 from compactord.cli.serve import open_configured, warn_of_options
 from compactord.config.load import LoadedConfig
 from compactord.errors import CompactordError, UsageError

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from compactord.config.choices import LogFormat, LogLevel
+from compactord.config.problems import ConfigInvalid
 from compactord.errors import (
     AccessDenied,
     CompactordError,
@@ -23,7 +25,7 @@ from compactord.errors import (
     UnsupportedTable,
     UsageError,
 )
-from compactord.text import printable, redact_text
+from compactord.text import count_text, printable, redact_text
 
 # The exit codes of all commands (docs/commands.md). Python itself ends with 1 after a defect.
 OK, USAGE, FAILED, REFUSED, NO_ENGINE, DENIED = 0, 2, 3, 4, 69, 77
@@ -69,14 +71,9 @@ def _flush() -> None:
 
 def run_parsed(args: argparse.Namespace) -> int:
     """Like `run`, for parsed arguments."""
-    # Not needed by --help, and slow to import.
-    from compactord.config.choices import LogFormat, LogLevel
-    from compactord.config.problems import ConfigInvalid
-    from compactord.service.logs import configure_logs
-
-    # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
-    level = LogLevel.INFO if args.verbose else LogLevel.WARNING
-    configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
+    # Clients of a service log nothing.
+    if getattr(args, "url", None) is None:
+        _configure_logs(is_verbose=args.verbose)
     command: Callable[[argparse.Namespace], int] = args.command
     try:
         return command(args)
@@ -96,6 +93,15 @@ def run_parsed(args: argparse.Namespace) -> int:
 def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:
     """The error that ended a command, as plain data."""
     return {"error": redact_text(str(error)) or "interrupted", "kind": type(error).__name__}
+
+
+def _configure_logs(*, is_verbose: bool) -> None:
+    # Slow to import.
+    from compactord.service.logs import configure_logs
+
+    # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
+    level = LogLevel.INFO if is_verbose else LogLevel.WARNING
+    configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
 
 
 def answer(args: argparse.Namespace, found: Mapping[str, Any], lines: Iterable[str]) -> None:
@@ -157,6 +163,13 @@ def joint_code(codes: Iterable[int]) -> int:
     if len(failed) > 1 or (failed == {USAGE} and OK in found):
         return FAILED
     return failed.pop()
+
+
+def summary_text(tables: int, parts: Sequence[str]) -> str:
+    """The last line of a command on several tables; `parts` count them by result, and what could
+    not be listed.
+    """
+    return f"{count_text(tables, 'table')}: {', '.join(parts)}" if parts else "no tables yet"
 
 
 @contextlib.contextmanager

@@ -7,10 +7,9 @@ the service would not manage are skipped and listed with the reason.
 from __future__ import annotations
 
 import argparse
-import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -21,7 +20,9 @@ from structlog.contextvars import bound_contextvars
 
 from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
-from compactord.cli.argument_values import overrides_of
+from compactord.cli.argument_values import overrides_of, warehouse_config
+from compactord.cli.catalog_arguments import refuse_catalog_arguments
+from compactord.cli.names import pattern_of, suggestion, table_test, with_catalog_of_table
 from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import (
     FAILED,
@@ -33,25 +34,18 @@ from compactord.cli.running import (
     failure_word,
     joint_code,
     say,
+    summary_text,
     tell,
 )
 from compactord.cli.serve import load_usable, open_configured, warn_of_options
 from compactord.config.load import LoadedConfig
-from compactord.config.policy import (
-    TablePolicy,
-    policy_for,
-    refuse_catalog_arguments,
-    setting_keys,
-    warehouse_config,
-)
-from compactord.config.values import table_pattern
+from compactord.config.policy import TablePolicy, policy_for, setting_keys
 from compactord.errors import CompactordError, TableNotFound, UsageError
 from compactord.model import TableName
 from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableRef
 from compactord.service.registry import branches_of
 from compactord.service.view import TableStatus, unmanaged_reason
-from compactord.text import count_text, did_you_mean, did_you_mean_table
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -85,12 +79,11 @@ class SelectedTable:
 class TableSelection:
     """The tables that the arguments select.
 
-    `is_configured`: by a configuration, not a warehouse. `is_single`: one table, by its name.
+    `is_single`: one table, by its name.
     `unreadable` has the databases and catalogs that could not be listed, with their errors.
     """
 
     loaded: LoadedConfig
-    is_configured: bool
     is_single: bool
     targets: tuple[SelectedTable, ...]
     unreadable: Mapping[str, CompactordError]
@@ -127,7 +120,7 @@ def choose(args: argparse.Namespace) -> TableSelection:
     loaded, registries = load_place(args), registries_of(args)
     args = with_catalog_of_table(args, loaded.config.catalogs)
     is_single = args.table is not None
-    _pattern(args)
+    pattern_of(args)
     catalogs = {
         name: open_configured(loaded.config, name, registries)
         for name in catalog_names(args, loaded, is_single=is_single)
@@ -168,7 +161,6 @@ def choose(args: argparse.Namespace) -> TableSelection:
         raise TableNotFound(f"there is no table of {what} in {places}{hint}")
     return TableSelection(
         loaded=loaded,
-        is_configured=args.config is not None,
         is_single=is_single,
         targets=tuple(targets),
         unreadable=unreadable,
@@ -185,26 +177,6 @@ def side_by_side(call: Callable[[T], R], each: Sequence[T]) -> list[R]:
         return [*map(call, each)]
     with ThreadPoolExecutor(len(each), "catalog") as pool:
         return [*pool.map(call, each)]
-
-
-def with_catalog_of_table(
-    args: argparse.Namespace, catalogs: Collection[str]
-) -> argparse.Namespace:
-    """The arguments, in which `--table CATALOG.DB.T` is split if it names one of the catalogs.
-
-    The page, alerts and logs show tables so.
-    """
-    catalog, _, table = (args.table or "").partition(".")
-    if "." not in table or catalog not in catalogs or args.catalog not in (None, catalog):
-        return args
-    return argparse.Namespace(**{**vars(args), "catalog": catalog, "table": table})
-
-
-def suggestion(args: argparse.Namespace, known: Collection[tuple[str, str]]) -> str:
-    """What a selection that matches no table may mean; `known` are databases and full names."""
-    if args.database is not None:
-        return did_you_mean(args.database, {database for database, _ in known})
-    return did_you_mean_table(args.table or args.tables or "", sorted(name for _, name in known))
 
 
 def load_place(args: argparse.Namespace) -> LoadedConfig:
@@ -262,27 +234,6 @@ def tables_of(
         for ref in (table, *others):
             if is_chosen(ref.database, ref.full_name):
                 yield ref
-
-
-def table_test(args: argparse.Namespace) -> Callable[[str, str], bool]:
-    """Whether the arguments choose the table of this database and full name."""
-    pattern = _pattern(args)
-
-    def is_chosen(database: str, full_name: str) -> bool:
-        if args.table not in (None, full_name) or args.database not in (None, database):
-            return False
-        return pattern is None or pattern.fullmatch(full_name) is not None
-
-    return is_chosen
-
-
-def _pattern(args: argparse.Namespace) -> re.Pattern[str] | None:
-    if args.tables is None:
-        return None
-    try:
-        return table_pattern(args.tables)
-    except ValueError as error:
-        raise UsageError(f"--tables {args.tables}: expected {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,13 +311,6 @@ def over_tables(
     parts = [f"{number} {what}" for what, number in counts.items()]
     answer(args, found, [summary_text(len(choice.targets), parts)])
     return joint_code(codes)
-
-
-def summary_text(tables: int, parts: Sequence[str]) -> str:
-    """The last line of a command on several tables; `parts` count them by result, and what could
-    not be listed.
-    """
-    return f"{count_text(tables, 'table')}: {', '.join(parts)}" if parts else "no tables yet"
 
 
 def _one_of_several(

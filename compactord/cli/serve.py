@@ -20,19 +20,14 @@ from compactord import __version__
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
+from compactord.cli.catalog_arguments import catalog_keys, refuse_catalog_arguments
 from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import DENIED, FAILED, OK, USAGE, answer, exit_code, say
 from compactord.clock import Clock, SystemClock
 from compactord.config.choices import UnlockedWriters
 from compactord.config.load import LoadedConfig, effective_json, json_schema, load_config, show_text
 from compactord.config.model import CatalogSection, Http, ServiceConfig
-from compactord.config.policy import (
-    NAMELESS,
-    catalog_keys,
-    refuse_catalog_arguments,
-    unmatched_patterns,
-    unmatched_text,
-)
+from compactord.config.policy import NAMELESS, unmatched_patterns, unmatched_text
 from compactord.config.problems import ConfigInvalid, Problem
 from compactord.engine.kinds import SPARK, check_engine, engine_of, masters_text
 from compactord.engine.masters import is_local, shown_master

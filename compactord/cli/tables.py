@@ -8,36 +8,29 @@ Only a service knows which tables it has halted and which buckets it has quarant
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from compactord.cli.argument_values import partitions_of, pick_of
-from compactord.cli.plan import planner_now
-from compactord.cli.running import FAILED, OK, REFUSED, answer, exit_code, joint_code, say
-from compactord.cli.select import (
-    SelectedTable,
-    TableSelection,
-    choose,
-    side_by_side,
-    suggestion,
+from compactord.cli.catalog_arguments import refuse_catalog_arguments
+from compactord.cli.names import suggestion, table_test, with_catalog_of_table
+from compactord.cli.running import (
+    FAILED,
+    OK,
+    REFUSED,
+    answer,
+    exit_code,
+    joint_code,
+    say,
     summary_text,
-    table_test,
-    with_catalog_of_table,
 )
-from compactord.clock import Clock, SystemClock
-from compactord.config.policy import refuse_catalog_arguments
 from compactord.errors import (
     CompactordError,
-    FormatError,
     TableNotFound,
-    UnsupportedTable,
     UsageError,
 )
-from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.service.codec import decode, plain, plain_fields
 from compactord.service.page.attention import (
     Attention,
@@ -51,21 +44,10 @@ from compactord.service.view import (
     TableDetail,
     TableStatus,
     TableView,
-    offline_view,
-    unread_view,
 )
-from compactord.service.why import explained
-from compactord.state.table_state import TableState
-from compactord.table import report
-from compactord.table.explain import explain, explain_damage
-from compactord.table.opening import OpenTable, describe_table, live_reasons
-from compactord.table.planning import CompactRequest, PartitionTest, StatePlanner, with_waiting_rows
-from compactord.table.report import bucket_text, columns_text
-from compactord.table.status import BucketDetail, TableShape, run_state
-from compactord.text import count_text, size_text
-from compactord.top.status import NoAnswer
-from compactord.top.top import DaemonSource
-from compactord.verify.holds import stored_hold
+from compactord.table.status import run_state
+from compactord.text import bucket_text, columns_text, count_text, size_text
+from compactord.top.daemon import DaemonSource, NoAnswer
 
 # The commands print it below their own findings.
 ASK_A_SERVICE = (
@@ -110,54 +92,6 @@ def _row(table: TableView, now_ms: int) -> dict[str, Any]:
         found["compaction_trigger"] = info.compaction_trigger
         found["stop_trigger"] = info.stop_trigger
     return found
-
-
-def read_table(
-    choice: TableSelection, target: SelectedTable, clock: Clock
-) -> tuple[TableView, OpenTable | None, TableState | None]:
-    """Read one table's newest metadata; its errors are its status.
-
-    The table and its state are None where they cannot be read.
-    """
-    table: OpenTable | None = None
-    state: TableState | None = None
-    refused: list[str] = []
-    error, hold = "", None
-    try:
-        access = target.open()
-        schema, overrides = access.newest_schema(), target.policy.options
-        table = describe_table(access, schema, overrides, target.registries)
-        refused += table.refusals
-        state = with_waiting_rows(table, access.newest_state().state, clock)
-        refused += live_reasons(table, state)
-        hold = stored_hold(access.storage, access.ref.location)
-    except UnsupportedTable as unsupported:
-        refused += unsupported.reasons
-    except CompactordError as failure:
-        error = str(failure)
-    view = replace(unread_view(target.name, target.ref, table, choice.loaded), error=error)
-    if table is not None and state is not None:
-        lag_ms = target.policy.max_freshness_lag_ms or 0
-        view = replace(view, shape=_shape(table, state), max_freshness_lag_ms=lag_ms)
-        view = replace(view, first_poll_ms=clock.now_ms())
-    # A table that cannot be read may be write-only.
-    alone = choice.unmanaged_reason(target, write_only=table is None or table.options.write_only)
-    return offline_view(view, alone, refused, hold), table, state
-
-
-def _shape(table: OpenTable, state: TableState) -> TableShape:
-    """The numbers that need no plan."""
-    files = state.files
-    summaries = files.summaries()
-    return TableShape(
-        snapshot_id=state.snapshot.id if state.snapshot else 0,
-        buckets=len(summaries),
-        files=files.file_count,
-        small_files=files.count_smaller(table.options.compaction.small_file_size),
-        size_bytes=files.size_bytes,
-        sorted_runs_max=int(summaries.run_count.max(initial=0)) if table.key_of else 0,
-        waiting_since_ms=state.waiting.oldest_ms if state.waiting else 0,
-    )
 
 
 def listed_by_service(args: argparse.Namespace) -> tuple[list[_Listed], dict[str, str]]:
@@ -256,8 +190,11 @@ def tables(args: argparse.Namespace) -> int:
     if args.url is not None:
         found, unlisted = listed_by_service(args)
     else:
-        choice = choose(args)
-        found, unreadable = _read(choice), choice.unreadable
+        # Slow to import, and not needed to query a service.
+        from compactord.cli.read_tables import listed
+
+        views, unreadable = listed(args)
+        found = [(shown_name, _row(view, now_ms)) for shown_name, view, now_ms in views]
         unlisted = {name: str(error) for name, error in unreadable.items()}
     counts = Counter(row["state"] for _, row in found)
     told = {
@@ -277,20 +214,6 @@ def tables(args: argparse.Namespace) -> int:
         say(f"compactord: {what} cannot be listed: {error}")
     codes = [_CODES.get(state, OK) for state in counts]
     return joint_code([*codes, *map(exit_code, unreadable.values())])
-
-
-def _read(choice: TableSelection) -> list[_Listed]:
-    clock = SystemClock(choice.zone)
-    groups = itertools.groupby(choice.targets, lambda target: target.catalog_name)
-    by_catalog = [list(targets) for _, targets in groups]
-
-    def read(targets: Sequence[SelectedTable]) -> list[_Listed]:
-        return [
-            (choice.shown_name(each), _row(read_table(choice, each, clock)[0], clock.now_ms()))
-            for each in targets
-        ]
-
-    return list(itertools.chain(*side_by_side(read, by_catalog)))
 
 
 def _text(found: Sequence[_Listed]) -> Iterator[str]:
@@ -323,9 +246,6 @@ def _runs(figures: Mapping[str, Any]) -> str:
     return f"{runs}{run_state(runs, trigger, stop).mark} of {trigger}, {stop}"
 
 
-_WORST = 5
-
-
 def why(args: argparse.Namespace) -> int:
     """Run the command; the exit code. Raises `UsageError` and `TableNotFound`."""
     for name, value, least in (("bucket", args.bucket, 0), ("worst", args.worst, 1)):
@@ -333,53 +253,14 @@ def why(args: argparse.Namespace) -> int:
             raise UsageError(f"--{name} {value}: expected {least} or more")
     if args.url is not None:
         return why_by_service(args)
-    partitions_of(args)
-    pick_of(args)
-    choice = choose(args)
-    (target, *_), clock = choice.targets, SystemClock(choice.zone)
-    view, table, state = read_table(choice, target, clock)
-    detail = TableDetail(view=view, buckets=(), bucket_count=0)
-    if table is not None and state is not None:
-        request = CompactRequest.of(target.policy, choice.loaded.config)
-        request = replace(request, pick=pick_of(args) or request.pick)
-        detail = _with_buckets(args, detail, planner_now(table, state, request, clock))
-    now_ms = clock.now_ms()
-    detail = explained(detail, table, choice.loaded, now_ms=now_ms, zone=clock.time_zone)
+    # Slow to import, and not needed to query a service.
+    from compactord.cli.read_tables import read_detail
+
+    detail, shown_name, now_ms = read_detail(args)
     found = _why_json(detail, now_ms, {"buckets_asked": detail.bucket_count}, _REASONS)
-    shown_name, is_configured = choice.shown_name(target), choice.is_configured
-    lines = _why_lines(detail, shown_name, now_ms, is_configured=is_configured)
+    lines = _why_lines(detail, shown_name, now_ms, is_configured=args.config is not None)
     answer(args, found, [*lines, "", ASK_A_SERVICE])
     return OK
-
-
-def _with_buckets(
-    args: argparse.Namespace, detail: TableDetail, planner: StatePlanner
-) -> TableDetail:
-    """The table with the requested buckets, most work first."""
-    table, state = planner.table, planner.state
-    in_partition = PartitionTest(table, partitions_of(args))
-
-    def wanted(bucket: BucketId) -> bool:
-        return args.bucket in (None, bucket.bucket) and in_partition(bucket.partition)
-
-    requested = [bucket for bucket in state.files.bucket_ids() if wanted(bucket)]
-    if not requested and (args.bucket is not None or args.partition):
-        raise UsageError(f"{table.ref.full_name} has no live files in the requested buckets")
-    worst = args.worst or (_WORST if args.bucket is None else len(requested))
-    shapes = report.bucket_shapes(table, state, wanted=wanted, worst=worst)
-    buckets = tuple(_bucket(planner, shape.bucket_id) for shape in shapes)
-    return replace(detail, buckets=buckets, bucket_count=len(requested))
-
-
-def _bucket(planner: StatePlanner, bucket: BucketId) -> BucketDetail:
-    try:
-        files, plan = planner.decided(bucket)
-        if not isinstance(files, BucketFiles):
-            small = planner.request.options.small_file_size
-            files = planner.state.files.bucket(bucket, smaller_than=small)
-        return explain(planner, files, plan)
-    except FormatError as error:
-        return explain_damage(planner, bucket, error)
 
 
 def _why_lines(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import threading
 
-from compactord.cli.argument_values import amount_of
+from compactord.cli.argument_values import amount_of, warehouse_config
+from compactord.cli.catalog_arguments import refuse_catalog_arguments
 from compactord.cli.registries import registries_of
 from compactord.cli.running import OK, stop_on_signals
 from compactord.cli.serve import open_configured
 from compactord.clock import SystemClock
-from compactord.config.policy import NAMELESS, refuse_catalog_arguments, warehouse_config
+from compactord.config.policy import NAMELESS
 from compactord.errors import UsageError
+from compactord.top.daemon import DaemonSource
 from compactord.top.status import Source, WarehouseSource
-from compactord.top.top import DaemonSource, run
+from compactord.top.top import run
 
 _LEAST_WIDTH = 40
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from compactord.errors import StorageError
 from compactord.ids import owner_of
-from compactord.model import Marks, Output, data_files
+from compactord.model import Conflict, Marks, Output, data_files
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import VectorRef
@@ -59,22 +59,6 @@ class BucketChange:
     def after(self) -> tuple[DataFile, ...]:
         """The bucket's files that replace `before`."""
         return (*self.upgraded, *data_files(self.outputs))
-
-
-class Conflict(enum.Enum):
-    """A conflict of a commit. `snapshot_race` is harmless and retried; the rest discard work.
-
-    `bucket_damaged`: a live file's entry cannot be read, so comparison is impossible.
-    """
-
-    SNAPSHOT_RACE = "snapshot_race"
-    FILE_REMOVED = "file_removed"
-    PARTITION_EXPIRED = "partition_expired"
-    BUCKET_COUNT_CHANGED = "bucket_count_changed"
-    DV_CHANGED = "dv_changed"
-    OUTPUT_LOST = "output_lost"
-    BUCKET_DAMAGED = "bucket_damaged"
-    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

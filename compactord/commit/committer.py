@@ -34,7 +34,6 @@ from compactord.commit.changes import (
     BucketChange,
     CommitOutcome,
     Committed,
-    Conflict,
     DroppedChange,
     NothingCommitted,
     Removal,
@@ -56,6 +55,7 @@ from compactord.errors import (
     TransientStorageError,
 )
 from compactord.ids import Owner, random_uuid
+from compactord.model import Conflict
 from compactord.paimon import paths
 from compactord.paimon.avro.types import codec_of
 from compactord.paimon.manifest.manifest_files import ManifestFile

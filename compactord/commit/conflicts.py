@@ -18,9 +18,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 from compactord.commit.attempt import CommitSettings
-from compactord.commit.changes import BucketChange, Conflict, DroppedChange
+from compactord.commit.changes import BucketChange, DroppedChange
 from compactord.commit.index_files import read_index_file
 from compactord.errors import CommitUnknown, FormatError, ObjectNotFound
+from compactord.model import Conflict
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, FileIdentity
 from compactord.paimon.deletion_vectors import VectorRef, bitmap_in, stored_in

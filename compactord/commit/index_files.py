@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from compactord.commit.changes import BucketChange, Conflict, DroppedChange
+from compactord.commit.changes import BucketChange, DroppedChange
 from compactord.commit.metadata import MetadataFiles
 from compactord.errors import FormatError, ObjectNotFound
+from compactord.model import Conflict
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.deletion_vectors import (
     INDEX_TYPE,

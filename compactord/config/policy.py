@@ -5,7 +5,6 @@ Commands and the service report the same reasons.
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,11 +14,10 @@ from compactord.config.load import LoadedConfig, keys_of, leaves
 from compactord.config.model import Discovery, Rule, ServiceConfig, TableSettings
 from compactord.config.problems import dotted
 from compactord.config.registries import OWN, ConfigRegistries
-from compactord.errors import UsageError
 from compactord.model import TableName
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.schema import BRANCH_MARK
-from compactord.text import ReferenceMissing, did_you_mean_table, redact_text, resolve
+from compactord.text import did_you_mean_table
 
 # Sections read only at the start: name and clock, port, Spark, catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
@@ -282,62 +280,3 @@ def config_of_warehouse(
     given = {"catalogs": {NAMELESS: section}, "defaults": {"append_wait": None}}
     config = ServiceConfig.model_validate(given, context=known)
     return LoadedConfig(path="", config=config)
-
-
-def warehouse_config(args: argparse.Namespace, known: ConfigRegistries = OWN) -> LoadedConfig:
-    """The defaults for the catalog that the arguments name, of a `known` kind.
-
-    Raises `UsageError`.
-    """
-    if not args.warehouse:
-        raise UsageError("--warehouse is empty")
-    keys = catalog_keys(args)
-    for key, value in keys["options"].items():
-        # Catalogs resolve references in their options when they are opened.
-        resolved(value, f"--catalog-option {key}")
-    return config_of_warehouse(args.warehouse, known, **keys)
-
-
-def catalog_keys(args: argparse.Namespace) -> dict[str, Any]:
-    """The keys of the catalog's section that the arguments of --warehouse set."""
-    options = pairs(args.catalog_option, "--catalog-option")
-    given = {
-        "metastore": args.metastore,
-        "unlocked_writers": args.unlocked_writers,
-        "allow_http": args.allow_http or None,
-        "allow_schemes": args.allow_scheme or None,
-    }
-    return {"options": options} | {key: value for key, value in given.items() if value is not None}
-
-
-def refuse_catalog_arguments(args: argparse.Namespace) -> None:
-    """Raises `UsageError` for catalog arguments without --warehouse."""
-    keys = catalog_keys(args)
-    if keys.pop("options") or keys:
-        raise UsageError(
-            "--metastore, --catalog-option, --unlocked-writers, --allow-http and --allow-scheme "
-            "need --warehouse"
-        )
-
-
-def pairs(texts: Sequence[str], argument: str) -> Mapping[str, str]:
-    """Texts `key=value`, by key. Raises `UsageError`, without values."""
-    found: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{argument} {redact_text(text)!r} is not of the form key=value")
-        if found.setdefault(key.strip(), value) != value:
-            raise UsageError(f"{argument} gives {key.strip()} twice, with different values")
-    return found
-
-
-def resolved(text: str, argument: str) -> str:
-    """The text with references resolved. References hide secrets from other users of the machine.
-
-    Raises `UsageError`.
-    """
-    try:
-        return resolve(text)
-    except ReferenceMissing as error:
-        raise UsageError(f"{argument} has {error}") from None

@@ -32,6 +32,7 @@ from compactord.model import (
     PickRule,
     Rewrite,
     SortedRun,
+    TableKind,
     Upgrade,
 )
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
@@ -76,12 +77,6 @@ _OF_SINGLE_FILES = (
 
 # The unit of planning. Partitions without buckets may have too many files for objects.
 PlannedFiles = BucketFiles | FilesBySize
-
-
-class TableKind(enum.Enum):
-    PRIMARY_KEY = "primary-key"
-    APPEND_UNAWARE = "append-unaware"
-    APPEND_BUCKETED = "append-bucketed"
 
 
 class Strategy(enum.Enum):

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TypeGuard
 
-from compactord.commit.changes import BucketChange, Committed, Conflict, LossOutcome, Replaced
+from compactord.commit.changes import BucketChange, Committed, LossOutcome, Replaced
 from compactord.config.model import Backoff, Retry
 from compactord.errors import (
     CompactordError,
@@ -23,7 +23,7 @@ from compactord.errors import (
     UnreadableColumn,
 )
 from compactord.maintenance.kind import Round
-from compactord.model import RewriteStats, SubcompactionFailure
+from compactord.model import Conflict, RewriteStats, SubcompactionFailure
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import events
 from compactord.scheduler.compaction import (

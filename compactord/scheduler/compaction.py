@@ -10,13 +10,19 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from compactord.commit.changes import BucketChange, Conflict
-from compactord.model import CompactReason, FailureKind, SubcompactionFailure, TableName, WorkKind
-from compactord.table.backlog import PendingCompaction
-from compactord.table.jobs import InFlight
+from compactord.model import (
+    CompactReason,
+    Conflict,
+    FailureKind,
+    SubcompactionFailure,
+    TableName,
+    WorkKind,
+)
 
 if TYPE_CHECKING:
     from compactord.scheduler.scheduled_table import ScheduledTable
+    from compactord.table.backlog import PendingCompaction
+    from compactord.table.jobs import InFlight
 
 
 class HaltReason(enum.Enum):
@@ -188,7 +194,8 @@ class CompactionRecord:
     @property
     def has_result(self) -> bool:
         """Whether its workers have finished."""
-        return self.dispatched is not None and isinstance(self.dispatched.result, BucketChange)
+        result = None if self.dispatched is None else self.dispatched.result
+        return result is not None and not isinstance(result, SubcompactionFailure)
 
     @property
     def is_under_way(self) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from compactord.commit.changes import Committed, Conflict, LossOutcome
+from compactord.commit.changes import Committed, LossOutcome
 from compactord.errors import CommitGaveUp, CompactordError
 from compactord.maintenance.kind import AnyKind, Round
-from compactord.model import TableName, WorkKind
+from compactord.model import Conflict, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import (
     CompactionRecord,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from compactord import errors
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import TIMED_OUT, Halt, HaltReason
-from compactord.table.report import bucket_text
+from compactord.text import bucket_text
 from compactord.verify.holds import Hold
 
 # Error classes that prove that a live file is missing or damaged.

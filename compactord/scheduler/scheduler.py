@@ -20,13 +20,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from compactord.clock import WallTime
-from compactord.commit.changes import Conflict
 from compactord.config.model import Limits, Retry
 from compactord.config.policy import TablePolicy
 from compactord.errors import CompactordError
 from compactord.maintenance.kind import AnyKind, MaintenanceRecord, Round, UnderWay
 from compactord.model import (
     CompactReason,
+    Conflict,
     FailureKind,
     SubcompactionFailure,
     SubcompactionOutcome,

@@ -24,9 +24,8 @@ from compactord.engine.base import Engine
 from compactord.engine.leases import discard, file_paths
 from compactord.errors import CompactordError, UnsupportedTable
 from compactord.maintenance.kind import Round
-from compactord.model import TableName
+from compactord.model import TableKind, TableName
 from compactord.paimon.schema import TableRef
-from compactord.plan.table import TableKind
 from compactord.scheduler import effects
 from compactord.service.engine_host import EngineHost
 from compactord.storage.calls import DeleteRateLimiter

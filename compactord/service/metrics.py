@@ -27,8 +27,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from compactord.config.model import Recovery
 from compactord.maintenance.kind import AnyKind
 from compactord.maintenance.registry import maintenance_kinds
-from compactord.model import TableName
-from compactord.plan.table import TableKind
+from compactord.model import TableKind, TableName
 from compactord.scheduler.compaction import PriorityClass
 from compactord.service.exposition import (
     Family,

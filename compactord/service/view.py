@@ -14,14 +14,9 @@ import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from compactord.config.choices import Mode
-from compactord.config.load import LoadedConfig
-from compactord.config.policy import TablePolicy, exclusion, not_write_only, paused
-from compactord.model import CompactReason, TableName, WorkKind
-from compactord.paimon.schema import TableRef
-from compactord.plan.table import TableKind
+from compactord.model import CompactReason, TableKind, TableName, WorkKind
 from compactord.scheduler.compaction import (
     EndedCompaction,
     Halt,
@@ -30,9 +25,6 @@ from compactord.scheduler.compaction import (
     Status,
     TableCounters,
 )
-from compactord.scheduler.halts import halt_of_hold
-from compactord.table.explain import table_info
-from compactord.table.opening import OpenTable
 from compactord.table.status import (
     Backlog,
     BucketDetail,
@@ -43,7 +35,14 @@ from compactord.table.status import (
     TableShape,
     run_state,
 )
-from compactord.verify.holds import Hold
+
+# Slow to import, and only views without a service need them.
+if TYPE_CHECKING:
+    from compactord.config.load import LoadedConfig
+    from compactord.config.policy import TablePolicy
+    from compactord.paimon.schema import TableRef
+    from compactord.table.opening import OpenTable
+    from compactord.verify.holds import Hold
 
 
 class TableStatus(enum.Enum):
@@ -361,6 +360,9 @@ def unmanaged_reason(
     loaded: LoadedConfig, name: TableName, branch: str, policy: TablePolicy, *, write_only: bool
 ) -> tuple[TableStatus, str] | None:
     """Why the configuration stops work on a supported table, or None."""
+    from compactord.config.choices import Mode
+    from compactord.config.policy import exclusion, not_write_only, paused
+
     excluded = exclusion(loaded, name, branch)
     if excluded is not None:
         return TableStatus.EXCLUDED, excluded
@@ -377,6 +379,8 @@ def unread_view(
     """A table's view before its files are read; `table` is None if its schema is unknown too."""
     info = TableInfo()
     if table is not None:
+        from compactord.table.explain import table_info
+
         fallback = loaded.config.alerts.stop_trigger_fallback
         info = table_info(table, stop_trigger_fallback=fallback)
     return TableView(name=name, location=ref.location, status=TableStatus.ACTIVE, why="", info=info)
@@ -393,6 +397,8 @@ def offline_view(
     `unmanaged` is from `unmanaged_reason`; `refused` are reasons to refuse the table, `hold` is the
     hold in its folder.
     """
+    from compactord.scheduler.halts import halt_of_hold
+
     halt = None if hold is None else halt_of_hold(hold, hold.since_ms)
     if refused:
         halt = Halt(reason=HaltReason.UNSUPPORTED_FEATURE, message="; ".join(refused))

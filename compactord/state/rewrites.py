@@ -16,9 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from compactord.ids import owner_of
-from compactord.paimon.snapshot import CommitKind, Snapshot
+
+# Views have rewrites, and clients of a service only views.
+if TYPE_CHECKING:
+    from compactord.paimon.snapshot import CommitKind, Snapshot
 
 # Operations that delete all files that exist when they are committed.
 _OVERWRITING = frozenset(
@@ -112,12 +116,16 @@ def may_rewrite(snapshot: Snapshot) -> bool:
     """Whether the writer may have named the files that the snapshot deletes before its commit."""
     if is_our_removal(snapshot.commit_kind, snapshot.commit_user):
         return False
+    from compactord.paimon.snapshot import CommitKind
+
     is_writers = snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
     return is_writers and snapshot.operation not in _OVERWRITING
 
 
 def is_our_removal(kind: CommitKind, commit_user: str | None) -> bool:
     """Whether compactord removed partitions: it adds no file, and its delta has all deletions."""
+    from compactord.paimon.snapshot import CommitKind
+
     return kind is CommitKind.OVERWRITE and bool(commit_user and owner_of(commit_user))
 
 

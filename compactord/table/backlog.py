@@ -16,26 +16,19 @@ from typing import Any
 import numpy as np
 
 from compactord.errors import FormatError, UnreadableColumn
-from compactord.model import Compaction, CompactReason, WorkKind
+from compactord.model import Compaction, CompactReason, TableKind, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.plan.append import PackedCompactions
-from compactord.plan.table import BucketPlan, PlannedFiles, PlanRequest, TableKind
+from compactord.plan.table import BucketPlan, PlannedFiles, PlanRequest
 from compactord.state.base_files import BucketSummaries
 from compactord.state.columns import FileTimes
 from compactord.state.files_by_size import FilesBySize
 from compactord.state.rewrites import Cooldown
 from compactord.table.planning import StatePlanner, damage_text
-from compactord.table.status import (
-    Backlog,
-    BucketView,
-    CoolingPartition,
-    TableShape,
-    is_near_stop,
-    table_shape,
-    top_buckets,
-)
+from compactord.table.shapes import table_shape, top_buckets
+from compactord.table.status import Backlog, BucketView, CoolingPartition, TableShape, is_near_stop
 
 
 def _inputs_of(compactions: Sequence[Compaction]) -> tuple[int, int, Ints | list[int]]:

@@ -18,13 +18,7 @@ import structlog
 
 from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
-from compactord.commit.changes import (
-    BucketChange,
-    CommitOutcome,
-    Committed,
-    Conflict,
-    remove_outputs,
-)
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed, remove_outputs
 from compactord.errors import (
     CommitUnknown,
     CompactordError,
@@ -32,7 +26,7 @@ from compactord.errors import (
     DataFileMissing,
     ObjectNotFound,
 )
-from compactord.model import Compaction, SubcompactionFailure, WorkKind
+from compactord.model import Compaction, Conflict, SubcompactionFailure, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.deletion_vectors import NO_VECTORS, VectorRef
 from compactord.state.ancestry import last_commit
@@ -53,7 +47,6 @@ from compactord.table.opening import OpenTable
 from compactord.table.planner import OwnWork, TablePlanner
 from compactord.table.planning import CompactRequest, PartitionTest, StatePlanner
 from compactord.table.session import ChosenPartitions, TableSession
-from compactord.table.status import rate_limited
 from compactord.table.subcompactions import WorkerSpec, subcompactions
 from compactord.verify.holds import Hold, TableHolds, text_of
 
@@ -106,9 +99,7 @@ class TableCompactor:
     def table(self) -> OpenTable:
         """The table in its newest known schema, for any thread; deletions are rate-limited."""
         table = self._followed.table
-        return (
-            replace(table, access=rate_limited(table.access, self._pace)) if self._pace else table
-        )
+        return replace(table, access=table.access.rate_limited(self._pace)) if self._pace else table
 
     @property
     def last_plan(self) -> StatePlanner | None:

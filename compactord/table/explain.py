@@ -13,14 +13,14 @@ from dataclasses import replace
 from compactord.catalog.access import TableAccess
 from compactord.clock import iso_text
 from compactord.errors import CompactordError, FormatError
-from compactord.model import Compaction, CompactReason, SortedRun
+from compactord.model import Compaction, CompactReason, SortedRun, TableKind
 from compactord.paimon.binary_row import Value, decode_row
 from compactord.paimon.data_file import BucketFiles, BucketId, DataFile
 from compactord.paimon.java_text import to_string
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.paimon.types import DataField
 from compactord.plan.picks import begins_text, bucket_runs, last_full_compaction_ms
-from compactord.plan.table import BucketPlan, PlanRequest, TableKind, plan_bucket
+from compactord.plan.table import BucketPlan, PlanRequest, plan_bucket
 from compactord.plan.triggers import INTERVAL, RUN_TRIGGER, amplification_text
 from compactord.state.rewrites import Rewrite
 from compactord.table import report
@@ -32,13 +32,8 @@ from compactord.table.planning import (
     cooldown_text,
     damage_text,
 )
-from compactord.table.status import (
-    BUCKETS_MAX,
-    BucketDetail,
-    RunView,
-    TableInfo,
-    measured_stop_trigger,
-)
+from compactord.table.shapes import measured_stop_trigger
+from compactord.table.status import BUCKETS_MAX, BucketDetail, RunView, TableInfo
 from compactord.text import age_text, count_text, size_text
 
 

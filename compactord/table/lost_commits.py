@@ -34,14 +34,13 @@ from compactord.errors import (
     ObjectNotFound,
     UnsupportedTable,
 )
-from compactord.model import Compaction, SubcompactionFailure
+from compactord.model import Compaction, SubcompactionFailure, TableKind
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, DataFile, EntryKind, FileKey, ManifestEntry
 from compactord.paimon.deletion_vectors import read_deleted_rows
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import Snapshot, snapshot_ids, still_stands
 from compactord.paimon.support import moves_keys
-from compactord.plan.table import TableKind
 from compactord.state.ancestry import Ancestry, Contained, PublishedSnapshots, Step, late_candidates
 from compactord.state.follower import lost_text
 from compactord.state.table_state import TableState

@@ -19,6 +19,7 @@ from compactord.formats.registry import (
 )
 from compactord.kernels.aggregators.registry import rule_reasons
 from compactord.kernels.functions.registry import MERGE_FUNCTIONS, MergeFunctions
+from compactord.model import TableKind
 from compactord.paimon import paths
 from compactord.paimon.binary_row import comparable_key, decode_row
 from compactord.paimon.catalog_partitions import PartitionEntries, PartitionEvents, PartitionSpec
@@ -28,7 +29,6 @@ from compactord.paimon.options.maintenance import NONE_EXPIRES, NONE_MARKED
 from compactord.paimon.options.table_options import TableOptions, parse_options
 from compactord.paimon.schema import CURRENT_VERSION, SchemaHistory, TableRef, TableSchema
 from compactord.paimon.support import reasons_to_refuse, warnings
-from compactord.plan.table import TableKind
 from compactord.plan.triggers import TRIGGERS, Triggers, trigger_options
 from compactord.rewrite.evolution import reasons_in_files
 from compactord.state.table_state import TableState

@@ -6,12 +6,12 @@ import datetime
 from collections.abc import Callable
 
 from compactord.errors import ObjectNotFound
+from compactord.model import TableKind
 from compactord.paimon.binary_row import decode_row
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.snapshot import CommitKind, read_snapshot
 from compactord.paimon.types import DataField
 from compactord.plan.picks import never_expired
-from compactord.plan.table import TableKind
 from compactord.rewrite.reader import oldest_second
 from compactord.state.table_state import TableState, delta_entries
 from compactord.table.opening import OpenTable

@@ -12,10 +12,9 @@ from functools import partial
 
 from compactord.clock import Clock
 from compactord.commit.changes import BucketChange
-from compactord.model import Compaction, CompactReason, Concat
+from compactord.model import Compaction, CompactReason, Concat, TableKind
 from compactord.paimon.data_file import BucketId, DataFile
 from compactord.paimon.snapshot import earliest_snapshot_id
-from compactord.plan.table import TableKind
 from compactord.state.follower import RefreshStats
 from compactord.state.table_state import TableState
 from compactord.storage.calls import prefetch
@@ -24,7 +23,7 @@ from compactord.table.explain import table_info
 from compactord.table.jobs import InFlight, Planned
 from compactord.table.planning import PlanContext, StatePlanner, snapshot_count
 from compactord.table.session import TableSession
-from compactord.table.status import measured_stop_trigger
+from compactord.table.shapes import measured_stop_trigger
 
 # Live files that we made and that must not be picked again; beyond this the oldest are forgotten.
 _FINAL_MAX = 100_000

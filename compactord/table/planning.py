@@ -10,7 +10,7 @@ from functools import partial
 from compactord.clock import Clock, local_ms
 from compactord.config.model import ServiceConfig, TableSettings
 from compactord.errors import FormatError, UsageError
-from compactord.model import PickRule
+from compactord.model import PickRule, TableKind
 from compactord.paimon.binary_row import Value, decode_row, encode_row
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.paths import format_of
@@ -20,7 +20,6 @@ from compactord.plan.table import (
     PlannedFiles,
     PlanRequest,
     Strategy,
-    TableKind,
     candidates,
     one_round,
     plan_bucket,

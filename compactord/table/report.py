@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from compactord.clock import iso_text
 from compactord.errors import FormatError
-from compactord.model import Compaction, WorkKind
+from compactord.model import Compaction, TableKind, WorkKind
 from compactord.paimon.data_file import BucketFiles, BucketId
 from compactord.paimon.manifest.index_manifest import SORTED_INDEXES
 from compactord.paimon.options.table_options import USUAL_MERGE_ENGINE
 from compactord.paimon.types import MOMENTS, TICKS_PRECISION_MAX, AtomicType
 from compactord.plan.picks import begins_text, bucket_runs, holds_parts, is_from_before
-from compactord.plan.table import BucketPlan, TableKind
+from compactord.plan.table import BucketPlan
 from compactord.state.rewrites import Rewrite
 from compactord.state.table_state import TableState
 from compactord.table.jobs import CompactTotals
 from compactord.table.opening import OpenTable
 from compactord.table.planning import cooldown_text, damage_text
-from compactord.table.status import BucketShape, bucket_shape, run_state
-from compactord.text import count_text, size_text
+from compactord.table.shapes import BucketShape, bucket_shape
+from compactord.table.status import run_state
+from compactord.text import bucket_text, columns_text, count_text, size_text
 
 
 def foreign_note(table: OpenTable, shapes: Sequence[BucketShape]) -> str | None:
@@ -49,11 +50,6 @@ REWRITTEN = (
     "commands that rewrite files fail when compactord has compacted one of these meanwhile; "
     "quiet_for makes compactord skip recently rewritten partitions"
 )
-
-
-def bucket_text(partition: str, bucket: int) -> str:
-    """A bucket's text: `dt=2026-01-01 bucket 3`."""
-    return f"{partition} bucket {bucket}" if partition else f"bucket {bucket}"
 
 
 def place_text(table: OpenTable, partition: bytes, bucket: int) -> str:
@@ -367,14 +363,3 @@ def _rows_text(shape: BucketShape) -> str:
         return rows
     where = count_text(shape.files_with_deleted_rows, "file")
     return f"{rows} ({shape.deleted_rows:,} deleted in {where})"
-
-
-def columns_text(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:
-    """Rows under each other; the columns `right` are aligned to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()

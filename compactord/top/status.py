@@ -39,10 +39,7 @@ from compactord.table.opening import (
 )
 from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, with_waiting_rows
 from compactord.text import age_text
-
-
-class NoAnswer(Exception):
-    """The status could not be read this time; the text has the reason."""
+from compactord.top.daemon import NoAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from compactord.commit.changes import (
     BucketChange,
     CommitOutcome,
     Committed,
-    Conflict,
     NothingCommitted,
     Removal,
 )
+from compactord.model import Conflict
 from tests.builders import FIRST, SECOND
 from tests.deletions import Deletions
 from tests.lineage import APPENDED, DYNAMIC, KEYED, Kind, Lineage

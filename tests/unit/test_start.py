@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.cli.test_asked import Service
 from tests.unit.test_cli import _keyed_table
+from tests.views import busy_detail, table_view
 
 _HEAVY = (
     "numpy",
@@ -37,11 +39,17 @@ print(code, *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.
 
 def _imported(*arguments: str) -> set[str]:
     """The packages that a command had imported when it ended with 0."""
+    code, names = _ended(*arguments)
+    assert code == "0"
+    return names
+
+
+def _ended(*arguments: str) -> tuple[str, set[str]]:
+    """The exit code of a command, and the packages that it had imported."""
     command = [sys.executable, "-c", _RUN, *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     code, *names = run.stderr.splitlines()[-1].split()
-    assert code == "0", run.stderr
-    return set(names)
+    return code, set(names)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,32 @@ def _imported(*arguments: str) -> set[str]:
 )
 def test_help_imports_nothing_but_the_parser(command: list[str]) -> None:
     assert _imported(*command, "--help").isdisjoint(_HEAVY)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tables", "--url", "URL"],
+        ["tables", "--url", "URL", "--table", "lake.d.calm"],
+        ["why", "d.calm", "--url", "URL"],
+        ["tables", "--url", "http://127.0.0.1:1"],
+        ["tables", "--url", "URL", "--database", "none"],
+        ["why", "d.calm", "--url", "URL", "--metastore", "jdbc"],
+        ["plan", "--warehouse", "/none", "--tabel", "d.t"],
+        ["expire", "--warehouse", "/none"],
+    ],
+    ids=" ".join,
+)
+def test_a_query_of_a_service_and_a_wrong_argument_import_no_engine(arguments: list[str]) -> None:
+    view = table_view("d.calm")
+    service = Service(view)
+    service.status.details[view.name] = busy_detail(view)
+    try:
+        given = [each.replace("URL", service.url) for each in arguments]
+        _, found = _ended(*given)
+    finally:
+        service.server.stop()
+    assert found.isdisjoint(set(_HEAVY))
 
 
 @pytest.mark.parametrize("command", ["inspect", "plan"])

@@ -32,15 +32,10 @@ from compactord.service.http import HttpServer, PageResponse, Request
 from compactord.service.view import ServiceView, TableStatus
 from compactord.storage.local import LocalStorage
 from compactord.table.status import Backlog
+from compactord.top.daemon import DaemonSource, NoAnswer
 from compactord.top.frame import age_cell, frame, size_cell
-from compactord.top.status import (
-    NoAnswer,
-    Rates,
-    WarehouseSource,
-    rates_between,
-    shown_name,
-)
-from compactord.top.top import DaemonSource, run
+from compactord.top.status import Rates, WarehouseSource, rates_between, shown_name
+from compactord.top.top import run
 from tests.builders import VirtualClock, compact, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.views import (

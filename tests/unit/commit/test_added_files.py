@@ -6,13 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import (
-    BucketChange,
-    CommitOutcome,
-    Committed,
-    Conflict,
-    NothingCommitted,
-)
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed, NothingCommitted
+from compactord.model import Conflict
 from compactord.paimon.data_file import DataFile
 from compactord.storage.base import Storage
 from tests.builders import FIRST, data_outputs

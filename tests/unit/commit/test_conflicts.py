@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from compactord.commit.changes import BucketChange, Conflict
+from compactord.commit.changes import BucketChange
 from compactord.commit.conflicts import already_live, conflict
 from compactord.errors import FormatError
+from compactord.model import Conflict
 from compactord.paimon.binary_row import comparable_key, encode_row
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.deletion_vectors import VectorRef

@@ -9,13 +9,7 @@ from typing import cast
 
 import pytest
 
-from compactord.commit.changes import (
-    BucketChange,
-    CommitOutcome,
-    Committed,
-    Conflict,
-    NothingCommitted,
-)
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed, NothingCommitted
 from compactord.errors import (
     CommitUnknown,
     CompactordError,
@@ -23,6 +17,7 @@ from compactord.errors import (
     StoreFull,
     TransientStorageError,
 )
+from compactord.model import Conflict
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.storage.base import Storage

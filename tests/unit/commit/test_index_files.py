@@ -7,13 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import (
-    BucketChange,
-    CommitOutcome,
-    Committed,
-    Conflict,
-    NothingCommitted,
-)
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed, NothingCommitted
+from compactord.model import Conflict
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.deletion_vectors import VectorKind, kind_of, read_stored

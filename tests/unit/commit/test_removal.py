@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import CommitOutcome, Committed, Conflict, NothingCommitted, Removal
+from compactord.commit.changes import CommitOutcome, Committed, NothingCommitted, Removal
 from compactord.errors import CommitUnknown, CompactordError, StorageError
+from compactord.model import Conflict
 from compactord.paimon import paths
 from compactord.paimon.avro.container import open_container
 from compactord.paimon.avro.types import codec_of

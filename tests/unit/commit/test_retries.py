@@ -7,14 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import (
-    BucketChange,
-    CommitOutcome,
-    Committed,
-    Conflict,
-    NothingCommitted,
-)
+from compactord.commit.changes import BucketChange, CommitOutcome, Committed, NothingCommitted
 from compactord.errors import CommitGaveUp, CommitUnknown, StoreFull, TransientStorageError
+from compactord.model import Conflict
 from compactord.paimon import paths
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.snapshot import CommitKind, snapshot_json

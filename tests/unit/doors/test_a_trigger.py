@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from compactord.cli.command import main
-from compactord.model import CompactReason, SortedRun
+from compactord.model import CompactReason, SortedRun, TableKind
 from compactord.paimon.manifest.entry_columns import Mask
 from compactord.paimon.options import values
 from compactord.paimon.options.table_options import CompactionOptions
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.plan.picks import Pick
-from compactord.plan.table import Strategy, TableKind, candidates
+from compactord.plan.table import Strategy, candidates
 from compactord.plan.triggers import TRIGGERS, BucketRuns, Trigger, TriggerOption
 from compactord.state.base_files import BucketSummaries
 from compactord.state.table_state import load_state

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from compactord.catalog.access import table_in_folder
 from compactord.clock import WallTime
-from compactord.commit.changes import CommitOutcome, Committed, Conflict, Replaced
+from compactord.commit.changes import CommitOutcome, Committed, Replaced
 from compactord.config.choices import MaintenanceRule
 from compactord.errors import CompactordError, FormatError, StorageError
 from compactord.maintenance.kind import MaintenanceRecord
@@ -25,6 +25,7 @@ from compactord.maintenance.partitions import (
     ExpirePartitions,
     due_partitions,
 )
+from compactord.model import Conflict
 from compactord.paimon import paths
 from compactord.paimon.binary_row import Value, encode_row
 from compactord.paimon.data_file import DataFile, ManifestEntry

@@ -6,17 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from compactord.model import Compaction, PickRule
+from compactord.model import Compaction, PickRule, TableKind
 from compactord.paimon.data_file import EMPTY_STATS, BucketFiles, BucketId, DataFile, FileSource
 from compactord.paimon.options.table_options import CompactionOptions, LookupOptions
-from compactord.plan.table import (
-    BucketPlan,
-    PlanRequest,
-    Strategy,
-    TableKind,
-    one_round,
-    plan_bucket,
-)
+from compactord.plan.table import BucketPlan, PlanRequest, Strategy, one_round, plan_bucket
 
 MB = 1 << 20
 BUCKET = BucketId(b"", 0)

@@ -7,10 +7,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compactord.model import TableKind
 from compactord.paimon.data_file import BucketId, DataFile
-from compactord.plan.table import PlanRequest, Strategy, TableKind, candidates, plan_bucket
+from compactord.plan.table import PlanRequest, Strategy, candidates, plan_bucket
 from compactord.state.base_files import BucketIndex, BucketSummaries, packed_keys
-from compactord.table.status import bucket_shape
+from compactord.table.shapes import bucket_shape
 from tests.sampling import examples
 from tests.unit.plan.builders import MARKS, bucket_of, compaction_options, data_file, plan_request
 from tests.unit.plan.simulation import A_VECTOR

@@ -22,13 +22,13 @@ from typing import Any
 
 import pytest
 
-from compactord.model import PickRule, Rewrite, Section, Upgrade
+from compactord.model import PickRule, Rewrite, Section, TableKind, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.options.table_options import LookupOptions
 from compactord.plan.picks import bucket_runs, level_count
 from compactord.plan.sections import interval_partition
-from compactord.plan.table import Strategy, TableKind, plan_bucket
+from compactord.plan.table import Strategy, plan_bucket
 from compactord.plan.triggers import pick_universal
 from tests.unit.plan.builders import (
     MARKS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compactord.model import CompactReason, PickRule, SortedRun
+from compactord.model import CompactReason, PickRule, SortedRun, TableKind
 from compactord.paimon.data_file import DataFile
 from compactord.plan.picks import Pick, bucket_runs, level_count
-from compactord.plan.table import PlanRequest, TableKind
+from compactord.plan.table import PlanRequest
 from compactord.plan.triggers import pick_universal
 from tests.sampling import examples
 from tests.unit.plan.builders import NOW_MS, compaction_options, data_file, key_of, plan_request

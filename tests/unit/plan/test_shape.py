@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from compactord.table.status import LevelShape, bucket_shape, run_state
+from compactord.table.shapes import LevelShape, bucket_shape
+from compactord.table.status import run_state
 from tests.unit.plan.builders import BUCKET, MB, bucket_of, compaction_options, data_file
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from compactord.errors import FormatError
-from compactord.model import CompactReason
+from compactord.model import CompactReason, TableKind
 from compactord.paimon.data_file import BucketId
-from compactord.plan.table import Strategy, TableKind, plan_bucket
+from compactord.plan.table import Strategy, plan_bucket
 from compactord.table.planner import final_files
 from tests.unit.plan.builders import (
     BUCKET,

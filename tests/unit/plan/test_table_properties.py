@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.model import CompactReason, PickRule, Upgrade
+from compactord.model import CompactReason, PickRule, TableKind, Upgrade
 from compactord.paimon.data_file import DataFile, FileSource
 from compactord.plan.picks import bucket_runs
-from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
+from compactord.plan.table import PlanRequest, Strategy, plan_bucket
 from tests.sampling import examples
 from tests.unit.plan.builders import (
     BUCKET,

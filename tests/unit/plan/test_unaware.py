@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.model import Compaction, Concat
+from compactord.model import Compaction, Concat, TableKind
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import BucketFiles, DataFile, FileSource
 from compactord.plan.append import pack_unaware, pack_unaware_full
-from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
+from compactord.plan.table import PlanRequest, Strategy, plan_bucket
 from compactord.state.files_by_size import FilesBySize, SizeColumns, names_of
 from tests.sampling import examples
 from tests.unit.plan.builders import (

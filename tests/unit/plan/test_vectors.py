@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactord.errors import FormatError
-from compactord.model import CompactReason, Rewrite
+from compactord.model import CompactReason, Rewrite, TableKind
 from compactord.paimon.data_file import DataFile
 from compactord.paimon.options.table_options import LookupOptions
-from compactord.plan.table import PlanRequest, Strategy, TableKind, plan_bucket
+from compactord.plan.table import PlanRequest, Strategy, plan_bucket
 from tests.sampling import examples
 from tests.unit.plan.builders import (
     MARKS,

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import Conflict
 from compactord.config.model import Backoff, Retry
 from compactord.errors import StorageError, TransientStorageError
 from compactord.maintenance.rounds import RoundResult
 from compactord.maintenance.snapshots import ExpireSnapshots
-from compactord.model import FailureKind
+from compactord.model import Conflict, FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler import accounting
 from compactord.scheduler.compaction import Outcome

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import Conflict
 from compactord.errors import DataFileMissing, UnreadableColumn
-from compactord.model import FailureKind
+from compactord.model import Conflict, FailureKind
 from compactord.paimon.data_file import BucketId
 from compactord.scheduler.compaction import HaltReason, Outcome
 from compactord.scheduler.effects import CycleJob, MaintenanceJob, Submit

@@ -11,11 +11,10 @@ import pytest
 from prometheus_client import openmetrics, parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from compactord.commit.changes import BucketChange, Committed, Conflict
+from compactord.commit.changes import BucketChange, Committed
 from compactord.maintenance.snapshots import ExpireSnapshots
-from compactord.model import CompactReason, TableName, WorkKind
+from compactord.model import CompactReason, Conflict, TableKind, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
-from compactord.plan.table import TableKind
 from compactord.scheduler.compaction import HaltReason, Outcome, PriorityClass, TableCounters
 from compactord.scheduler.events import Polled, SnapshotCommitted
 from compactord.service import table_metrics

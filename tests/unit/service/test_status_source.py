@@ -8,10 +8,9 @@ from compactord.config.choices import Mode
 from compactord.errors import DataFileMissing
 from compactord.maintenance.kind import MaintenanceRecord, Round
 from compactord.maintenance.tags import ExpireTags
-from compactord.model import TableName, WorkKind
+from compactord.model import TableKind, TableName, WorkKind
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef
-from compactord.plan.table import TableKind
 from compactord.scheduler.compaction import Halt, HaltReason, PriorityClass
 from compactord.scheduler.effects import CycleJob, DispatchJob, Submit
 from compactord.scheduler.halts import HaltEnd

@@ -22,7 +22,7 @@ from compactord.table.jobs import InFlight, Planned
 from compactord.table.opening import OpenTable, open_table
 from compactord.table.planner import TOP_MAX
 from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, without_busy
-from compactord.table.status import measured_stop_trigger
+from compactord.table.shapes import measured_stop_trigger
 from compactord_demo.writer import WriteOnlyWriter
 from tests.builders import SECOND, VirtualClock, append_table, compact, keyed_table, rows_of
 from tests.builders import WRITER as OWNER

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from compactord.commit.changes import Committed, Conflict
+from compactord.commit.changes import Committed
 from compactord.maintenance.orphans import SweepOrphans
+from compactord.model import Conflict
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import snapshot_ids
 from compactord.table.compactor import TableCompactor

@@ -11,12 +11,12 @@ import pytest
 from compactord.catalog.access import table_in_folder
 from compactord.commit.changes import BucketChange, CommitOutcome, Committed
 from compactord.errors import CommitError
-from compactord.model import CompactReason
+from compactord.model import CompactReason, TableKind
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
 from compactord.paimon.schema import TableRef, latest_schema
 from compactord.paimon.snapshot import latest_snapshot_id, snapshot_json
-from compactord.plan.table import Strategy, TableKind
+from compactord.plan.table import Strategy
 from compactord.storage.base import Storage
 from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from compactord.commit.changes import BucketChange, Conflict, NothingCommitted
+from compactord.commit.changes import BucketChange, NothingCommitted
 from compactord.engine.leases import discard, file_paths
 from compactord.engine.worker import run_subcompaction
 from compactord.errors import CommitError
 from compactord.model import (
     DATA,
+    Conflict,
     FailureKind,
     Output,
     Subcompaction,

@@ -27,7 +27,7 @@ from compactord.table import report
 from compactord.table.explain import explain
 from compactord.table.opening import OpenTable, live_reasons, open_table
 from compactord.table.planning import CompactRequest, PlanContext, StatePlanner
-from compactord.table.status import table_shape
+from compactord.table.shapes import table_shape
 from tests import builders
 from tests.builders import NOW_MS, append_table, keyed_table, rows_of, set_options, writer
 from tests.containers import encode_container
