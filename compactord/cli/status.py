@@ -14,12 +14,17 @@ from typing import Any
 
 from compactord.cli.running import NAGIOS_UNKNOWN, answer
 from compactord.service.codec import plain_fields
-from compactord.service.page.attention import Attention, attention_of, freshness_text, why_text
+from compactord.service.page.attention import (
+    Attention,
+    attention_of,
+    freshness_text,
+    urgency,
+    why_text,
+)
 from compactord.service.page.overview import service_notices
 from compactord.service.view import ServiceView, TableView
 from compactord.text import age_text, count_text, size_text
-from compactord.top.status import NoAnswer, by_need, shown_name
-from compactord.top.top import DaemonSource
+from compactord.top.daemon import DaemonSource, NoAnswer
 
 # Problems shown as text; --json has all.
 _SHOWN = 20
@@ -95,12 +100,12 @@ def problems_of(view: ServiceView) -> Iterator[Problem]:
                     detail=notice.detail,
                     runbook=notice.alert,
                 )
-    for table in by_need(view):
+    for table in sorted(view.tables, key=lambda table: urgency(table, view.now_ms)):
         need = attention_of(table, view.now_ms)
         if need <= Attention.NEAR_STOP:
             yield Problem(
                 verdict=Verdict.CRITICAL if need in _CRITICAL_NEEDS else Verdict.DEGRADED,
-                what=f"{shown_name(table.name)} {need.word}",
+                what=f"{table.name} {need.word}",
                 detail=_detail(table, need, view.now_ms),
             )
 
