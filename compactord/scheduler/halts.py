@@ -100,13 +100,21 @@ def halt_of_buckets(quarantined: Mapping[BucketId, QuarantinedBucket]) -> Halt |
     return None
 
 
-def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, QuarantinedBucket]]) -> Halt:
-    bucket, first = lacking[0]
+def quarantine_text(quarantined: Sequence[tuple[BucketId, QuarantinedBucket]]) -> str:
+    """Names the first of the buckets with its failure, and counts the others; empty for none."""
+    if not quarantined:
+        return ""
+    bucket, first = quarantined[0]
     place = bucket_text(first.partition, bucket.bucket)
-    others = f" (and {len(lacking) - 1:,} more)" if len(lacking) > 1 else ""
+    others = f" (and {len(quarantined) - 1:,} more)" if len(quarantined) > 1 else ""
+    return f"{place}{others}: {first.message}"
+
+
+def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, QuarantinedBucket]]) -> Halt:
+    _, first = lacking[0]
     return Halt(
         reason=reason,
-        message=f"{place}{others}: {first.message}",
+        message=quarantine_text(lacking),
         action=f"{advice(first.error)} Other buckets are compacted.",
         since_ms=min(each.since_ms for _, each in lacking),
         next_try_ms=min(each.until_ms for _, each in lacking),

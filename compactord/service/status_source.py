@@ -15,6 +15,7 @@ from compactord.config.choices import Mode
 from compactord.config.windows import may_start, next_change_ms
 from compactord.model import TableName, WorkKind
 from compactord.scheduler.compaction import IN_FLIGHT, CompactionRecord, Halt, PriorityClass, Status
+from compactord.scheduler.halts import advice, quarantine_text
 from compactord.scheduler.scheduled_table import ScheduledTable
 from compactord.scheduler.scheduler import Scheduler
 from compactord.service.view import (
@@ -193,7 +194,8 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
     """One table."""
     planned, policy = scheduled.planned, scheduled.policy
     halt, error = _halt(scheduled, wall), scheduled.error
-    status, why = status_and_why(_unmanaged(scheduled), halt, error)
+    quarantined = quarantine_text(tuple(scheduled.quarantined.items()))
+    status, why = status_and_why(_unmanaged(scheduled), halt, error, quarantined)
     # Hides errors of excluded tables.
     if status is TableStatus.EXCLUDED:
         halt, error = None, ""
@@ -216,6 +218,7 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
                 failures=quarantined.failures,
                 message=quarantined.message,
                 until_ms=wall.shown(quarantined.until_ms),
+                action=advice(quarantined.error),
             )
             for bucket, quarantined in list(scheduled.quarantined.items())[:_QUARANTINED_MAX]
         ),

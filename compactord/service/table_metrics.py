@@ -91,7 +91,7 @@ def _is_included(table: TableView) -> bool:
 
 
 def _is_served(table: TableView) -> bool:
-    return table.status in (TableStatus.ACTIVE, TableStatus.ERROR)
+    return table.status in (TableStatus.ACTIVE, TableStatus.ERROR, TableStatus.DEGRADED)
 
 
 def _is_polled(table: TableView) -> bool:
@@ -168,7 +168,8 @@ _DUE = "Due and not committed, with running work, without halted or quarantined 
 METRICS: tuple[_Value | _Values, ...] = (
     _values(
         "table_state",
-        "1; the state of the table: active, paused, halted, unsupported, excluded or error. "
+        "1; the state of the table: active, paused, halted, unsupported, excluded, error "
+        "or degraded. "
         "/v1/tables, the page and the log give the reason. Excluded tables have only this metric.",
         "state",
         lambda _: True,

@@ -50,7 +50,7 @@ class TableStatus(enum.Enum):
 
     The configuration pauses or excludes a table (by a pattern, or because it is not write-only).
     `unsupported` tables are refused, `halted` ones failed. After an `error` the service retries
-    soon.
+    soon. Of a `degraded` table some buckets are quarantined; the others are compacted.
     """
 
     ACTIVE = "active"
@@ -59,15 +59,17 @@ class TableStatus(enum.Enum):
     UNSUPPORTED = "unsupported"
     EXCLUDED = "excluded"
     ERROR = "error"
+    DEGRADED = "degraded"
 
 
 def status_and_why(
-    unmanaged: tuple[TableStatus, str] | None, halt: Halt | None, error: str
+    unmanaged: tuple[TableStatus, str] | None, halt: Halt | None, error: str, quarantine: str = ""
 ) -> tuple[TableStatus, str]:
     """A table's status and the reason for it, empty for active tables.
 
     `unmanaged` is why the configuration stops work on it: excluded, which outranks all, or paused,
-    which ranks below failures. `error` is the last attempt's.
+    which ranks below failures. `error` is the last attempt's, `quarantine` names the quarantined
+    buckets.
     """
     if unmanaged is not None and unmanaged[0] is TableStatus.EXCLUDED:
         return unmanaged
@@ -76,6 +78,8 @@ def status_and_why(
         return TableStatus.UNSUPPORTED if refused else TableStatus.HALTED, halt.message
     if error:
         return TableStatus.ERROR, error
+    if quarantine:
+        return TableStatus.DEGRADED, quarantine
     return unmanaged or (TableStatus.ACTIVE, "")
 
 
@@ -83,7 +87,8 @@ def status_and_why(
 class QuarantineView:
     """A bucket quarantined after failures, retried at `until_ms`.
 
-    `until_ms` is 0 if its files are damaged; then it is retried when they change.
+    `until_ms` is 0 if its files are damaged; then it is retried when they change. `action` is what
+    an operator can do.
     """
 
     partition: str
@@ -91,6 +96,7 @@ class QuarantineView:
     failures: int
     message: str
     until_ms: int
+    action: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

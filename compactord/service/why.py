@@ -73,7 +73,7 @@ def explained(
 
 def _when(detail: TableDetail, bucket: BucketDetail, policy: TablePolicy) -> str:
     """When the service begins the bucket's pick."""
-    if detail.view.status is not TableStatus.ACTIVE:
+    if detail.view.status not in (TableStatus.ACTIVE, TableStatus.DEGRADED):
         return f"not by the service, as the table is {detail.view.status.value}"
     closed = bucket.kind is not None and detail.closed_windows.get(bucket.kind)
     stop = detail.view.info.stop_trigger

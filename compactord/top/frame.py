@@ -40,7 +40,7 @@ _RUN_STYLES = {
 }
 _STYLES = {
     **dict.fromkeys((Attention.HALTED, Attention.ERROR, Attention.OVER_STOP), "bold red"),
-    **dict.fromkeys((Attention.LATE, Attention.NEAR_STOP), "dark_orange"),
+    **dict.fromkeys((Attention.DEGRADED, Attention.LATE, Attention.NEAR_STOP), "dark_orange"),
     Attention.DUE: "yellow",
     **dict.fromkeys((Attention.AT_TRIGGER, Attention.NOTHING), "green"),
     **dict.fromkeys((Attention.PAUSED, Attention.UNSUPPORTED, Attention.EXCLUDED), "dim"),
@@ -50,6 +50,7 @@ _NOTES_SHOWN = 3
 _NOTED = (
     Attention.HALTED,
     Attention.ERROR,
+    Attention.DEGRADED,
     Attention.PAUSED,
     Attention.UNSUPPORTED,
     Attention.EXCLUDED,

@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 from compactord.service.codec import plain
-from compactord.service.view import TableView
+from compactord.service.view import TableStatus, TableView
 from compactord.table.status import RunState
 from compactord.text import age_text
 
@@ -19,15 +19,16 @@ class Attention(enum.IntEnum):
 
     HALTED = 0
     ERROR = 1
-    OVER_STOP = 2
-    LATE = 3
-    NEAR_STOP = 4
-    DUE = 5
-    AT_TRIGGER = 6
-    NOTHING = 7
-    PAUSED = 8
-    UNSUPPORTED = 9
-    EXCLUDED = 10
+    DEGRADED = 2
+    OVER_STOP = 3
+    LATE = 4
+    NEAR_STOP = 5
+    DUE = 6
+    AT_TRIGGER = 7
+    NOTHING = 8
+    PAUSED = 9
+    UNSUPPORTED = 10
+    EXCLUDED = 11
 
     @property
     def word(self) -> str:
@@ -48,10 +49,16 @@ def attempt_text(at_ms: int, now_ms: int) -> str:
 def why_text(table: TableView, now_ms: int) -> str:
     """Why a table is not compacted, when it is retried and what to do; empty for active tables."""
     halt = table.halt
-    if halt is None:
+    if halt is not None:
+        again = attempt_text(halt.next_try_ms, now_ms) if halt.next_try_ms else ""
+        action = halt.action
+    elif table.status is TableStatus.DEGRADED and table.quarantined:
+        first = table.quarantined[0]
+        again, action = attempt_text(first.until_ms, now_ms), first.action
+    else:
         return table.why
-    again = f"; next attempt {attempt_text(halt.next_try_ms, now_ms)}" if halt.next_try_ms else ""
-    return f"{table.why}{again}{f'. What to do: {halt.action}' if halt.action else ''}"
+    again = f"; next attempt {again}" if again else ""
+    return f"{table.why}{again}{f'. What to do: {action}' if action else ''}"
 
 
 def freshness_text(table: TableView, now_ms: int) -> str:
@@ -69,11 +76,6 @@ def is_stale(table: TableView, now_ms: int) -> bool:
     return bool(since_ms) and 0 < table.max_freshness_lag_ms < now_ms - since_ms
 
 
-def is_failing(table: TableView) -> bool:
-    """Whether the table failed in its last attempts, or has quarantined buckets."""
-    return table.consecutive_failures > 0 or table.quarantined_count > 0
-
-
 def attention_of(table: TableView, now_ms: int) -> Attention:
     """The most urgent need of a table; the more urgent bands of runs come first.
 
@@ -85,7 +87,7 @@ def attention_of(table: TableView, now_ms: int) -> Attention:
     if table.run_state is RunState.OVER_STOP:
         return Attention.OVER_STOP
     backlog, max_age_ms = table.backlog, table.max_backlog_age_ms
-    if is_failing(table) or is_stale(table, now_ms):
+    if table.consecutive_failures > 0 or is_stale(table, now_ms):
         return Attention.LATE
     if backlog.oldest_ms and 0 < max_age_ms < now_ms - backlog.oldest_ms:
         return Attention.LATE

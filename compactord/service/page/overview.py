@@ -243,7 +243,7 @@ def notice_severity(table: TableView) -> str | None:
         return "bad"
     if table.status in _UNMANAGED:
         return "plain"
-    return "warn" if table.quarantined_count else None
+    return "warn" if table.status is TableStatus.DEGRADED else None
 
 
 class Notice(NamedTuple):
