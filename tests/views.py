@@ -29,8 +29,10 @@ from compactord.service.view import (
     TableStatus,
     TableView,
     excluded_view,
+    status_and_why,
 )
 from compactord.table.jobs import Planned
+from compactord.table.report import bucket_text
 from compactord.table.status import (
     Backlog,
     BucketDetail,
@@ -167,8 +169,11 @@ def table_view(table: str = "sales.orders", *, runs: int = 2, **changes: Any) ->
         last_expire_ms=0,
     )
     halted, error = changes.get("halt"), changes.get("error", "")
-    why = halted.message if halted is not None else error
-    return replace(calm, **{"why": why, **changes})
+    quarantine = ""
+    for first in changes.get("quarantined", ())[:1]:
+        quarantine = f"{bucket_text(first.partition, first.bucket)}: {first.message}"
+    status, why = status_and_why(None, halted, error, quarantine)
+    return replace(calm, **{"status": status, "why": why, **changes})
 
 
 def pattern_excluded_view(table: str = "ops.tmp_7") -> TableView:
@@ -406,6 +411,7 @@ def busy_night() -> FixedStatus:
                 failures=3,
                 message="data-2f1c.parquet: column amount: corrupt page header at offset 4194307",
                 until_ms=NOW_MS + 14 * MINUTE,
+                action="Restore the file.",
             ),
         ),
         quarantined_count=1,

@@ -101,7 +101,7 @@ def halt_of_buckets(quarantined: Mapping[BucketId, QuarantinedBucket]) -> Halt |
 
 
 def quarantine_text(quarantined: Sequence[tuple[BucketId, QuarantinedBucket]]) -> str:
-    """Names the first of the buckets with its failure, and counts the others; empty for none."""
+    """The first bucket with its failure, and how many more there are; empty for none."""
     if not quarantined:
         return ""
     bucket, first = quarantined[0]

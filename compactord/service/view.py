@@ -50,7 +50,7 @@ class TableStatus(enum.Enum):
 
     The configuration pauses or excludes a table (by a pattern, or because it is not write-only).
     `unsupported` tables are refused, `halted` ones failed. After an `error` the service retries
-    soon. Of a `degraded` table some buckets are quarantined; the others are compacted.
+    soon. A `degraded` table has quarantined buckets; only its other buckets are compacted.
     """
 
     ACTIVE = "active"

@@ -77,13 +77,16 @@ def is_stale(table: TableView, now_ms: int) -> bool:
 
 
 def attention_of(table: TableView, now_ms: int) -> Attention:
-    """The most urgent need of a table; the more urgent bands of runs come first.
+    """The most urgent need of a table: every status except active is a need of the same name."""
+    found = Attention.__members__.get(table.status.name)
+    return measured_need(table, now_ms) if found is None else found
+
+
+def measured_need(table: TableView, now_ms: int) -> Attention:
+    """The most urgent need that a table's numbers show; the more urgent bands of runs come first.
 
     A table is late if it fails, its work is too old or its readers wait too long.
     """
-    # Every status except active is a need of the same name.
-    if (found := Attention.__members__.get(table.status.name)) is not None:
-        return found
     if table.run_state is RunState.OVER_STOP:
         return Attention.OVER_STOP
     backlog, max_age_ms = table.backlog, table.max_backlog_age_ms

@@ -27,6 +27,7 @@ from compactord.service.page.attention import (
     attention_of,
     freshness_text,
     is_stale,
+    measured_need,
     more_tables,
 )
 from compactord.service.page.lsm import drawing_of, scale_text
@@ -106,9 +107,9 @@ def environment() -> jinja2.Environment:
         "words": lambda value: value.replace("_", " "),
     }
     names: tuple[type | Callable[..., object], ...] = (
-        *(attempt_text, attention_of, freshness_text, is_stale, more_tables, run_state),
+        *(attempt_text, attention_of, measured_need, freshness_text, is_stale, more_tables),
         *(columns, drawing_of, notice_severity, rewrite_text, scale_text, max, min, zip),
-        *(PriorityClass, RunState, WorkKind),
+        *(PriorityClass, RunState, WorkKind, run_state),
     )
     found.globals |= {each.__name__: each for each in names}
     found.globals |= {"STYLE": Markup(STYLE), "SCRIPT": Markup(SCRIPT), "REWRITTEN": REWRITTEN}

@@ -221,7 +221,8 @@ def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> 
         service.server.stop()
     for expected in (
         "lake.sales.orders  (/data/wh/sales.db/orders)",
-        "active, late",
+        "degraded: dt=2026-11-17 bucket 5: data-2f1c.parquet",
+        "What to do: Restore the file.",
         "polls it every 10 s (continuous.discovery-interval), next within",
         "window: full work may not start now; it opens at 2026-11-18T22:00:00Z",
         "rules that match: rules.3 (c.yaml:40)",

@@ -32,7 +32,7 @@ def test_tables_keep_the_names_of_their_fields() -> None:
     (orders, *_) = json.loads(codec.encode(site.tables(busy_night().view())))["tables"]
     assert set(orders) == {field.name for field in fields(TableView)}
     assert orders["name"] == {"catalog": "lake", "database": "sales", "table": "orders"}
-    assert orders["status"] == "active"
+    assert orders["status"] == "degraded"
     assert orders["halt"] is None
     assert orders["shape"]["buckets_by_run_state"]["near_stop"] == 1
     assert orders["counters"]["compactions"]["full/committed"] == 12

@@ -38,7 +38,7 @@ def test_the_smallest_backlogs_have_none() -> None:
         ),
         pytest.param(table("z", status=TableStatus.ERROR, error="no answer"), id="error"),
         pytest.param(table("z", runs=9), id="over its stop trigger"),
-        pytest.param(table("z", quarantined_count=1), id="a quarantined bucket"),
+        pytest.param(table("z", status=TableStatus.DEGRADED, why="corrupt"), id="degraded"),
         pytest.param(table("z", consecutive_failures=1), id="fails"),
         pytest.param(
             table_view("d.z", backlog=Backlog(tasks=1, oldest_ms=NOW_MS - 31 * 60_000)),

@@ -199,7 +199,6 @@ def test_a_backlog_older_than_allowed_and_failures_are_late() -> None:
     assert _attention(backlog=old, max_backlog_age_ms=0) is Attention.DUE
     assert _attention(backlog=replace(old, oldest_ms=NOW_MS - 29 * MINUTE)) is Attention.DUE
     assert _attention(consecutive_failures=1) is Attention.LATE
-    assert _attention(quarantined_count=1) is Attention.LATE
 
 
 def test_what_is_left_alone_on_purpose_comes_last() -> None:
@@ -207,6 +206,7 @@ def test_what_is_left_alone_on_purpose_comes_last() -> None:
     assert _attention(runs=20, status=TableStatus.PAUSED) is Attention.PAUSED
     assert _attention(status=TableStatus.HALTED) is Attention.HALTED
     assert _attention(status=TableStatus.ERROR) is Attention.ERROR
+    assert _attention(runs=20, status=TableStatus.DEGRADED) is Attention.DEGRADED
 
 
 def test_the_overview_shows_the_numbers_of_a_table() -> None:
@@ -286,7 +286,8 @@ def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
     night = busy_night().shown.tables[0]
     found = overview(night, table_view("d.t", status=TableStatus.ERROR, error="no such folder"))
     assert "no such folder" in found.text
-    assert "1 bucket is quarantined" in found.text
+    assert "degraded dt=2026-11-17 bucket 5: data-2f1c.parquet" in found.text
+    assert "What to do: Restore the file." in " ".join(found.text.split())
     assert "corrupt page header" in found.text
     assert "in 14 min" in found.text
 
@@ -491,7 +492,7 @@ def test_the_numbers_at_the_top_and_of_the_queue_are_those_of_the_tables_shown()
 
     whole, clicks = page(busy_night()), page(busy_night(), q="clicks", state="active")
     for name, of_all, of_some in (
-        ("Tables", "16 12 active", "1 of 16 1 active Queue"),
+        ("Tables", "16 11 active", "1 of 16 1 active Queue"),
         ("Queue", "5 compactions wait", "1 compaction waits"),
         ("Backlog", "6.4 GiB oldest has waited 41 min", "940 MiB oldest has waited 3 min"),
     ):

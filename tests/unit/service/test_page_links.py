@@ -76,7 +76,7 @@ def test_heads_sort_and_turn_round_and_keep_what_else_was_chosen() -> None:
 
 def test_states_are_links_that_count_their_tables() -> None:
     found = page(busy_night())
-    for text in ("all 16", "active 12", "paused 1", "halted 1", "unsupported 1", "excluded 1"):
+    for text in ("all 16", "active 11", "degraded 1", "paused 1", "halted 1", "excluded 1"):
         assert text in found.texts
     assert "error 0" not in found.texts
     paused = page(busy_night(), state="paused")
@@ -124,7 +124,7 @@ def test_troubles_lead_to_runbooks_that_are_there() -> None:
         found |= set(page(status, path).values("href"))
     runbooks = {link for link in found if link.startswith("/runbooks")}
     names = ("LoopStalled", "SparkUnavailable", "ConfigReloadFailed", "DiscoveryFailing")
-    names += ("StoreSilent",)
+    names += ("StoreSilent", "BucketsQuarantined")
     names += ("TableHalted", "TablePaused", "RunsOverStopTrigger", "RunsNearStopTrigger")
     assert runbooks == {"/runbooks", *(f"/runbooks/Compactord{name}" for name in names)}
     for link in runbooks:
