@@ -92,6 +92,7 @@ def planned(snapshot_id: int, **changes: Any) -> Planned:
         offered=(),
         backlog=Backlog(),
         workable=Backlog(),
+        blocked=Backlog(),
         top=(),
         discovery_interval_ms=2_000,
         appended_bytes=0,
@@ -403,6 +404,7 @@ def busy_night() -> FixedStatus:
         "sales.orders",
         runs=9,
         backlog=Backlog(tasks=4, files=61, size_bytes=5_300 * MIB, oldest_ms=NOW_MS - 41 * MINUTE),
+        blocked=Backlog(tasks=2, files=14, size_bytes=720 * MIB, oldest_ms=NOW_MS - 3 * HOUR),
         running_tasks=2,
         quarantined=(
             QuarantineView(
@@ -462,6 +464,7 @@ def _busy_view(orders: TableView) -> ServiceView:
     refunds = table_view(
         "sales.refunds",
         status=TableStatus.HALTED,
+        blocked=Backlog(tasks=3, files=21, size_bytes=2 * GIB, oldest_ms=NOW_MS - 4 * HOUR),
         halt=halt(
             HaltReason.CORRUPT_METADATA,
             message="manifest-list-71c0-0: not an Avro file",

@@ -298,6 +298,10 @@ def _why_lines(
             f"{count_text(each.failures, 'failure')}: {each.message}; "
             f"next attempt {attempt_text(each.until_ms, now_ms)}"
         )
+    if blocked := view.blocked.tasks:
+        size = size_text(view.blocked.size_bytes)
+        by = "the halt" if view.halt else "quarantine"
+        yield f"blocked by {by}: {count_text(blocked, 'compaction')}, {size}"
     if view.running_tasks:
         yield f"{count_text(view.running_tasks, 'compaction')} running"
     if detail.buckets:

@@ -33,7 +33,7 @@ from compactord.service.view import (
     total_queued,
     unreachable_view,
 )
-from compactord.table.backlog import PendingCompaction
+from compactord.table.backlog import PendingCompaction, total_due
 from compactord.table.status import Backlog, BucketView, TableInfo, TableShape
 
 _QUARANTINED_MAX = _RESTING_MAX = 20
@@ -199,6 +199,7 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
     # Hides errors of excluded tables.
     if status is TableStatus.EXCLUDED:
         halt, error = None, ""
+    backlog, blocked = _backlogs(scheduled, wall)
     return TableView(
         name=scheduled.name,
         location=scheduled.ref.location,
@@ -209,7 +210,8 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
         priority=policy.priority,
         info=scheduled.info or TableInfo(),
         shape=planned.shape if planned else TableShape(),
-        backlog=_backlog(scheduled, wall),
+        backlog=backlog,
+        blocked=blocked,
         counters=scheduled.counters.copy(),
         quarantined=tuple(
             QuarantineView(
@@ -350,24 +352,24 @@ def _halt(scheduled: ScheduledTable, wall: WallTime) -> Halt | None:
     return replace(halt, since_ms=wall.at(halt.since_ms), next_try_ms=wall.shown(halt.next_try_ms))
 
 
-def _backlog(scheduled: ScheduledTable, wall: WallTime) -> Backlog:
-    """Due work of the plan and the compactions in flight when it was made.
+def _backlogs(scheduled: ScheduledTable, wall: WallTime) -> tuple[Backlog, Backlog]:
+    """The backlog, and the due work that waits for the end of the halt or of quarantines.
 
-    The due work of a halted table waits for the end of the halt.
+    The backlog is due work of the plan and the compactions in flight when it was made.
     """
-    planned = Backlog()
-    if scheduled.planned is not None and scheduled.halt is None:
-        planned = scheduled.planned.workable
+    workable, blocked = Backlog(), Backlog()
+    if scheduled.planned is not None:
+        workable, blocked = scheduled.planned.workable, scheduled.planned.blocked
+    if scheduled.halt is not None:
+        workable, blocked = Backlog(), Backlog.total((workable, blocked))
     under_way = [each.pending for each in scheduled.compactions.values() if each.started_after_plan]
-    oldest = [pending.since_ms for pending in under_way]
-    if planned.oldest_ms:
-        oldest.append(planned.oldest_ms)
-    return Backlog(
-        tasks=planned.tasks + len(under_way),
-        files=planned.files + sum(pending.files for pending in under_way),
-        size_bytes=planned.size_bytes + sum(pending.size_bytes for pending in under_way),
-        oldest_ms=wall.shown(min(oldest, default=0)),
-    )
+    running = replace(total_due(under_way), tasks=len(under_way))
+    backlog = Backlog.total((workable, running))
+    return _shown(backlog, wall), _shown(blocked, wall)
+
+
+def _shown(backlog: Backlog, wall: WallTime) -> Backlog:
+    return replace(backlog, oldest_ms=wall.shown(backlog.oldest_ms))
 
 
 def _next_window_ms(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> int:

@@ -165,6 +165,7 @@ def _values(
 
 
 _DUE = "Due and not committed, with running work, without halted or quarantined work: "
+_BLOCKED = "Due, but waiting for the end of a halt or quarantine; absent while there is none: "
 METRICS: tuple[_Value | _Values, ...] = (
     _values(
         "table_state",
@@ -234,6 +235,11 @@ METRICS: tuple[_Value | _Values, ...] = (
             "there are none.",
             "table_quarantined_buckets",
         ),
+    ),
+    *_of(
+        lambda t: _is_polled(t) and t.blocked.tasks > 0,
+        ("blocked.tasks", _BLOCKED + "compactions.", "table_blocked_tasks"),
+        ("blocked.size_bytes", _BLOCKED + "size of input files.", "table_blocked_bytes"),
     ),
     *_of(
         lambda t: _is_polled(t) and t.shape.deleted_rows_ratio_max > 0,

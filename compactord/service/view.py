@@ -117,7 +117,8 @@ class TableView:
     """One discovered table, managed or not.
 
     `why` is the reason for its status, empty for active tables. Until `first_poll_ms` is set, its
-    files have not been read and its numbers mean nothing. `last_success_ms` has the kinds of
+    files have not been read and its numbers mean nothing. `blocked` is due work that waits for the
+    end of a halt or quarantine; the backlog does not count it. `last_success_ms` has the kinds of
     compactions that succeeded. `max_freshness_lag_ms` is 0 without a bound. The defaults describe
     an unread table.
     """
@@ -132,6 +133,7 @@ class TableView:
     info: TableInfo = field(default_factory=TableInfo)
     shape: TableShape = field(default_factory=TableShape)
     backlog: Backlog = field(default_factory=Backlog)
+    blocked: Backlog = field(default_factory=Backlog)
     counters: TableCounters = field(default_factory=TableCounters)
     quarantined: tuple[QuarantineView, ...] = ()
     quarantined_count: int = 0
@@ -158,6 +160,11 @@ class TableView:
     @property
     def is_read(self) -> bool:
         return self.first_poll_ms > 0
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether the configuration neither pauses nor excludes it."""
+        return self.status not in (TableStatus.PAUSED, TableStatus.EXCLUDED)
 
     @property
     def run_state(self) -> RunState:
@@ -309,6 +316,11 @@ class ServiceView:
     def is_served(self) -> bool:
         """Whether a service made it; `top` makes views of warehouses itself, from their tables."""
         return self.started_ms > 0
+
+    @property
+    def managed(self) -> list[TableView]:
+        """The tables whose work counts as backlog of the service."""
+        return [table for table in self.tables if table.is_managed]
 
     def reading_ms(self, steady_ms: int) -> int:
         """The view's clock at a steady time; setting the wall clock does not affect it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,16 @@ class PendingCompaction:
     def benefit(self) -> float:
         """Files saved per MiB rewritten: read amplification gained for what it costs."""
         return self.files_saved / (self.size_bytes / (1 << 20) + 1)
+
+
+def total_due(pending: Collection[PendingCompaction]) -> Backlog:
+    """The work of these buckets as a backlog."""
+    return Backlog(
+        tasks=sum(each.tasks for each in pending),
+        files=sum(each.files for each in pending),
+        size_bytes=sum(each.size_bytes for each in pending),
+        oldest_ms=min((each.since_ms for each in pending), default=0),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,13 +278,12 @@ class TableBacklog:
 
     def backlog(self, *, without: Set[BucketId] = frozenset()) -> Backlog:
         """Totals of due work that is not running, without some buckets."""
-        offered = [each for each in self._pending.values() if each.bucket not in without]
-        return Backlog(
-            tasks=sum(pending.tasks for pending in offered),
-            files=sum(pending.files for pending in offered),
-            size_bytes=sum(pending.size_bytes for pending in offered),
-            oldest_ms=min((pending.since_ms for pending in offered), default=0),
-        )
+        pending = self._pending.values()
+        return total_due([each for each in pending if each.bucket not in without])
+
+    def backlog_of(self, buckets: Set[BucketId]) -> Backlog:
+        """Totals of due work of these buckets that is not running."""
+        return total_due([self._pending[bucket] for bucket in buckets if bucket in self._pending])
 
     def shape(self, *, snapshots: int) -> TableShape:
         """The table in numbers."""

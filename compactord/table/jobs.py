@@ -42,7 +42,7 @@ class Phase(enum.Enum):
 class Planned:
     """The table's status and what is due. `appended_bytes` were added since the last plan.
 
-    `workable` is the backlog without the skipped buckets.
+    `workable` is the part of the backlog that may begin, `blocked` the part in skipped buckets.
     """
 
     snapshot_id: int
@@ -51,6 +51,7 @@ class Planned:
     offered: tuple[PendingCompaction, ...]
     backlog: Backlog
     workable: Backlog
+    blocked: Backlog
     top: tuple[BucketView, ...]
     discovery_interval_ms: int
     appended_bytes: int

@@ -285,6 +285,7 @@ class TablePlanner:
             offered=backlog.offered(self._skip),
             backlog=due,
             workable=backlog.backlog(without=without) if without else due,
+            blocked=backlog.backlog_of(without),
             damaged=backlog.damaged(),
             top=backlog.top_buckets(TOP_MAX) if has_runs else (),
             discovery_interval_ms=table.options.discovery_interval_ms,

@@ -6,7 +6,7 @@ Times are milliseconds since the epoch, 0 where there is none; sizes are bytes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from compactord.model import CompactReason, TableKind, TableName, WorkKind
@@ -124,6 +124,16 @@ class Backlog:
     files: int = 0
     size_bytes: int = 0
     oldest_ms: int = 0
+
+    @classmethod
+    def total(cls, parts: Collection[Backlog]) -> Backlog:
+        """The sum of backlogs, as old as the oldest."""
+        return cls(
+            tasks=sum(part.tasks for part in parts),
+            files=sum(part.files for part in parts),
+            size_bytes=sum(part.size_bytes for part in parts),
+            oldest_ms=min((part.oldest_ms for part in parts if part.oldest_ms), default=0),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from compactord.service.page.attention import (
     more_tables,
     why_text,
 )
-from compactord.service.view import ActiveCompaction, ServiceView, TableStatus, TableView
-from compactord.table.status import RunState
+from compactord.service.view import ActiveCompaction, ServiceView, TableView
+from compactord.table.status import Backlog, RunState
 from compactord.text import count_text, printable
 from compactord.top.status import (
     Rates,
@@ -134,16 +134,16 @@ def _head(source: str, view: ServiceView, rates: Rates | None, trouble: str) -> 
 def _service_line(view: ServiceView, rates: Rates | None) -> Text:
     engine = view.engine
     memory = f"{size_cell(engine.memory_reserved_bytes)}/{size_cell(engine.memory_budget_bytes)}"
-    # Rows of paused and excluded tables do not count as backlog.
-    idle = (TableStatus.PAUSED, TableStatus.EXCLUDED)
-    waiting = (table.backlog for table in view.tables if table.status not in idle)
-    backlog = size_cell(sum(each.size_bytes for each in waiting))
+    backlog = Backlog.total([table.backlog for table in view.managed])
+    blocked = Backlog.total([table.blocked for table in view.managed])
     parts = [
         f"slots {engine.running}/{engine.slots}",
         f"mem {memory}",
         f"queue {sum(view.queued.values())}",
-        f"backlog {backlog}",
+        f"backlog {size_cell(backlog.size_bytes)}",
     ]
+    if blocked.tasks:
+        parts.append(f"blocked {size_cell(blocked.size_bytes)}")
     if rates is not None:
         parts.append(f"in {_speed(rates.input_bytes)}, out {_speed(rates.output_bytes)}")
     line = _line((", ".join(parts), ""))

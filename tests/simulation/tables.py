@@ -30,9 +30,8 @@ from compactord.model import (
     WorkKind,
 )
 from compactord.paimon.data_file import BucketId
-from compactord.table.backlog import OFFERED_MAX, DispatchFilter, PendingCompaction
+from compactord.table.backlog import OFFERED_MAX, DispatchFilter, PendingCompaction, total_due
 from compactord.table.jobs import CycleResult, InFlight, Planned
-from compactord.table.status import Backlog
 from tests.views import planned
 
 MIB = 1 << 20
@@ -230,8 +229,9 @@ class SimTable:
         return planned(
             self.snapshot_id,
             offered=tuple(offered),
-            backlog=_backlog(waiting),
-            workable=_backlog([each for each in waiting if each.bucket not in skip.buckets]),
+            backlog=total_due(waiting),
+            workable=total_due([each for each in waiting if each.bucket not in skip.buckets]),
+            blocked=total_due([each for each in waiting if each.bucket in skip.buckets]),
         )
 
     def dispatch(self, bucket: int, *, compaction_id: int, free_slots: int) -> InFlight | None:
@@ -312,12 +312,3 @@ class SimTable:
             since_ms=files[wanted - 1].created_ms,
             waiting_since_ms=files[0].created_ms if self.readers_wait else 0,
         )
-
-
-def _backlog(waiting: Sequence[PendingCompaction]) -> Backlog:
-    return Backlog(
-        tasks=sum(pending.tasks for pending in waiting),
-        files=sum(pending.files for pending in waiting),
-        size_bytes=sum(pending.size_bytes for pending in waiting),
-        oldest_ms=min((pending.since_ms for pending in waiting), default=0),
-    )

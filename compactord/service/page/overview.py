@@ -51,8 +51,6 @@ _SORTS: Mapping[str, tuple[str, Callable[[TableView], float | str], bool]] = {
     "Oldest due work": ("oldest", lambda table: -(table.backlog.oldest_ms or _NEVER_MS), True),
     "Last commit": ("commit", lambda table: table.last_commit_ms, True),
 }
-# The configuration keeps these from being compacted.
-_UNMANAGED = (TableStatus.PAUSED, TableStatus.EXCLUDED)
 
 
 class Column(NamedTuple):
@@ -177,7 +175,8 @@ def overview(
         "health": _health(whole, troubles),
         "notices": notices,
         "silent_loops": ", ".join(loop.name for loop in _silent_loops(whole, now_ms)),
-        "backlog": _total_backlog(view.tables),
+        "backlog": Backlog.total([table.backlog for table in view.managed]),
+        "blocked": Backlog.total([table.blocked for table in view.managed]),
         "explained": explained if selected.shows_all else explained[:_NOTICES_SHOWN],
         "explained_count": len(explained),
         "state_links": list(_state_links(whole, selected)),
@@ -218,14 +217,6 @@ def _silent_loops(view: ServiceView, now_ms: int) -> list[LoopView]:
     return [loop for loop in view.loops if now_ms - loop.heartbeat_ms > loop.stale_after_ms]
 
 
-def _total_backlog(tables: Sequence[TableView]) -> Backlog:
-    found = [table.backlog for table in tables if table.status not in _UNMANAGED]
-    return Backlog(
-        size_bytes=sum(backlog.size_bytes for backlog in found),
-        oldest_ms=min((b.oldest_ms for b in found if b.oldest_ms), default=0),
-    )
-
-
 def _state_links(whole: ServiceView, selected: TableFilter) -> Iterator[tuple[str, int, str, bool]]:
     """The text, count, link and whether it is selected, for each status with tables."""
     counts = Counter(table.status for table in whole.tables)
@@ -241,7 +232,7 @@ def notice_severity(table: TableView) -> str | None:
         return "plain" if table.status is TableStatus.UNSUPPORTED else "bad"
     if table.status is TableStatus.ERROR:
         return "bad"
-    if table.status in _UNMANAGED:
+    if not table.is_managed:
         return "plain"
     return "warn" if table.status is TableStatus.DEGRADED else None
 

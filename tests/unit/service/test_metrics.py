@@ -22,7 +22,7 @@ from compactord.service.logs import LoggingObserver
 from compactord.service.metrics import METRICS, OPENMETRICS, TEXT, Metrics
 from compactord.service.view import ServiceView, TableStatus, TableView
 from compactord.storage.requests import RequestTotal, StorageOp, StorageOutcome, StorageRequest
-from compactord.table.status import RunState, TableInfo, TableShape
+from compactord.table.status import Backlog, RunState, TableInfo, TableShape
 from tests.views import (
     NOW_MS,
     append_view,
@@ -134,6 +134,7 @@ def eventful() -> ServiceView:
         last_expire_ms=NOW_MS,
         last_success_ms=dict.fromkeys(WorkKind, NOW_MS),
         quarantined_count=2,
+        blocked=Backlog(tasks=2, files=9, size_bytes=300, oldest_ms=NOW_MS),
         info=replace(base.info, readers_wait=True),
         shape=replace(base.shape, deleted_rows_ratio_max=0.25),
         max_freshness_lag_ms=60_000,
@@ -542,6 +543,14 @@ def test_a_scrape_of_2000_tables_is_quick() -> None:
     assert text.count("\n") > 90_000
     # 0.1 s on an idle machine: the bound only finds what is of another order.
     assert elapsed_s < 2
+
+
+def test_blocked_work_is_measured_while_there_is_any() -> None:
+    blocked = Backlog(tasks=2, files=9, size_bytes=300, oldest_ms=NOW_MS)
+    found = samples(scrape(service_view(table_view(blocked=blocked))))
+    assert value(found, "compactord_table_blocked_tasks") == 2
+    assert value(found, "compactord_table_blocked_bytes") == 300
+    assert value(samples(scrape(service_view())), "compactord_table_blocked_bytes") is None
 
 
 def test_quarantined_buckets_are_counted_while_there_are_any() -> None:

@@ -222,6 +222,17 @@ def test_the_overview_shows_the_numbers_of_a_table() -> None:
     assert ORDERS in found.values("href")
 
 
+def test_blocked_work_is_not_hidden_behind_an_empty_backlog() -> None:
+    blocked = Backlog(tasks=3, files=61, size_bytes=5 * GIB, oldest_ms=NOW_MS - 41 * MINUTE)
+    shown = table_view(status=TableStatus.HALTED, halt=halt(), blocked=blocked)
+    found = overview(shown)
+    assert "no other work is due" in found.text
+    row = next(row for row in found.rows if "lake.sales.orders" in row)
+    assert "5.0 GiB blocked" in " ".join(row.split())
+    status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
+    assert "3 compactions, 5.0 GiB , oldest has waited 41 min" in page(status, ORDERS).text
+
+
 def test_an_append_table_has_no_runs() -> None:
     row = next(row for row in overview(append_view()).rows if "logs.clicks" in row)
     assert "append: no runs" in row
@@ -498,6 +509,8 @@ def test_the_numbers_at_the_top_and_of_the_queue_are_those_of_the_tables_shown()
     ):
         assert tile(whole, name).startswith(of_all), name
         assert tile(clicks, name).startswith(of_some), name
+    assert tile(whole, "Blocked").startswith("2.7 GiB 5 compactions of halted tables")
+    assert "Blocked" not in clicks.text
     assert "waiting in total: 1  benefit" in clicks.text
     assert "waiting in total: 2  forced , 2  benefit" in page(busy_night(), ORDERS).text
 

@@ -199,10 +199,12 @@ def test_what_a_halted_table_has_due_does_not_wait() -> None:
     )
     scheduled.version += 1
     assert _waiting(gallery.update()) == (0, set(), 0, 0)
+    assert gallery.table().blocked.tasks == 3, "they wait for the end of the halt"
     del scheduled.halts[HaltEnd.CYCLE]
     scheduled.version += 1
     scheduled.next_poll_ms = stage.now + 1
     assert _waiting(gallery.update())[:2] == (0, set()), "nothing begins before the next poll"
+    assert gallery.table().blocked.tasks == 0
     stage.now += 1
     assert _waiting(gallery.update()) == (2, {1, 2}, 3, 15 * MIB)
 
@@ -219,11 +221,14 @@ def test_a_quarantined_bucket_does_not_wait_and_the_others_do() -> None:
     stage.poll()
     stage.cycle_ended(next(e for e in stage.decide(100) if isinstance(e, CycleJob)))
     assert _waiting(gallery.update()) == (2, {1, 2}, 2, 10 * MIB)
+    blocked = gallery.table().blocked
+    assert (blocked.tasks, blocked.files, blocked.size_bytes) == (1, 5, 5 * MIB)
     stage.now = scheduled.quarantined[BucketId(b"", 0)].until_ms
     stage.poll()
     stage.cycle_ended(next(e for e in stage.decide() if isinstance(e, CycleJob)))
     found = _waiting(gallery.update())
     assert (found[0], found[1], found[2]) == (3, {0, 1, 2}, 3), "it may be tried again"
+    assert gallery.table().blocked == Backlog()
 
 
 def test_a_halted_table_keeps_what_is_known_of_it_and_an_excluded_one_has_no_halt() -> None:

@@ -25,6 +25,7 @@ from compactord.table.backlog import DispatchFilter
 from compactord.table.compactor import TableCompactor
 from compactord.table.jobs import InFlight, InputsReplaced
 from compactord.table.planning import CompactRequest
+from compactord.table.status import Backlog
 from tests.builders import (
     FIRST,
     SECOND,
@@ -341,6 +342,8 @@ def test_what_is_skipped_is_counted_and_not_offered_until_it_no_longer_is() -> N
     assert without is not None
     assert first not in {pending.bucket for pending in without.offered}
     assert without.backlog == planned.backlog
+    assert Backlog.total((without.workable, without.blocked)) == planned.backlog
+    assert (planned.blocked.tasks, without.blocked.tasks) == (0, planned.offered[0].tasks)
     assert compactor.cycle((), skipping).planned is None
     after = compactor.cycle((), ALL).planned
     assert after is not None
