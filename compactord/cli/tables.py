@@ -297,6 +297,7 @@ def _why_lines(
             f"{bucket_text(each.partition, each.bucket)} is quarantined after "
             f"{count_text(each.failures, 'failure')}: {each.message}; "
             f"next attempt {attempt_text(each.until_ms, now_ms)}"
+            f"{f'. What to do: {each.action}' if each.action else ''}"
         )
     if blocked := view.blocked.tasks:
         size = size_text(view.blocked.size_bytes)

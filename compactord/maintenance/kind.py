@@ -143,6 +143,11 @@ class MaintenanceRecord:
     # The newest snapshot at the start of the last round, 0 if none or if that round failed.
     snapshot_id: int = 0
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last round that ended failed."""
+        return self.succeeded_ms < self.ended_ms
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:

@@ -312,7 +312,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
     ) -> bool:
         policy = table.policy
         wait_ms = policy.foreign_files_interval_ms
-        if record.succeeded_ms < record.ended_ms:
+        if record.has_failed:
             wait_ms = min(wait_ms, _RETRY_MS)
         return (
             policy.remove_foreign_files

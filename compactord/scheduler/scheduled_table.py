@@ -165,6 +165,11 @@ class ScheduledTable:
         """When a round of snapshot expiry last succeeded."""
         return self.rounds_of(ExpireSnapshots.name).succeeded_ms
 
+    @property
+    def last_expiry_failed(self) -> bool:
+        """Whether the last round of snapshot expiry failed."""
+        return self.rounds_of(ExpireSnapshots.name).has_failed
+
     def rounds_of(self, kind: str) -> MaintenanceRecord:
         """The rounds of a kind, by its name; kept after its first, since most kinds have none."""
         return self.rounds.get(kind) or MaintenanceRecord()

@@ -243,6 +243,7 @@ def table_view(scheduled: ScheduledTable, now_ms: int, wall: WallTime) -> TableV
         },
         consecutive_failures=max(scheduled.failures, scheduled.poll_failures),
         last_expire_ms=wall.shown(scheduled.last_expired_ms),
+        last_expire_failed=scheduled.last_expiry_failed,
         maintenance=_maintenance(scheduled, wall),
         resting=planned.cooling_down[:_RESTING_MAX] if planned else (),
         resting_count=len(planned.cooling_down) if planned else 0,

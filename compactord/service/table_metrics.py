@@ -341,6 +341,10 @@ METRICS: tuple[_Value | _Values, ...] = (
             "table_last_expire_timestamp_seconds",
         ),
     ),
+    *_of(
+        lambda t: _is_included(t) and t.last_expire_failed,
+        ("last_expire_failed", "1 if the last expiry of snapshots failed; absent otherwise."),
+    ),
     _values(
         "compactions_total",
         "Compactions by how they ended.",

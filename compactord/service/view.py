@@ -151,6 +151,7 @@ class TableView:
     last_success_ms: Mapping[WorkKind, int] = field(default_factory=dict)
     consecutive_failures: int = 0
     last_expire_ms: int = 0
+    last_expire_failed: bool = False
     # By kind; only kinds that had a round.
     maintenance: Mapping[str, MaintenanceView] = field(default_factory=dict)
     # The first partitions skipped because they were rewritten recently, and the number of all.

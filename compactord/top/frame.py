@@ -147,7 +147,7 @@ def _service_line(view: ServiceView, rates: Rates | None) -> Text:
     if rates is not None:
         parts.append(f"in {_speed(rates.input_bytes)}, out {_speed(rates.output_bytes)}")
     line = _line((", ".join(parts), ""))
-    if not engine.is_up and not engine.error:
+    if not engine.is_up and not (engine.error or view.is_started):
         line.append("  the engine is starting", "yellow")
     if view.is_draining:
         line.append("  draining", "yellow")

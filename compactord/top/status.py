@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from compactord.paimon.snapshot import CommitKind, Snapshot
 from compactord.scheduler.compaction import EndedCompaction, Outcome
 from compactord.service.codec import decode, plain_fields, status_json
 from compactord.service.page.attention import table_json, urgency
+from compactord.service.page.notices import service_notices
 from compactord.service.view import (
     ServiceView,
     TableView,
@@ -38,7 +39,6 @@ from compactord.table.opening import (
     refuse_live_state,
 )
 from compactord.table.planning import CompactRequest, PlanContext, StatePlanner, with_waiting_rows
-from compactord.text import age_text
 from compactord.top.daemon import NoAnswer
 
 
@@ -70,22 +70,10 @@ def place_text(partition: str, bucket: int) -> str:
     return f"b{bucket} {partition}".rstrip()
 
 
-def service_troubles(view: ServiceView) -> Iterator[str]:
-    """Sentences about the service itself."""
-    if not view.engine.is_up and view.engine.error:
-        yield f"the engine is down: {view.engine.error}"
-    for catalog in view.catalogs:
-        if catalog.error or (view.is_started and catalog.trouble):
-            yield f"catalog {catalog.name} cannot be listed: {catalog.trouble}"
-    for catalog in view.catalogs:
-        if catalog.store_silent_since_ms:
-            yield f"the store or server of catalog {catalog.name} does not answer; its tables wait"
-    if not view.config.last_reload_successful:
-        yield f"the configuration could not be reloaded: {view.config.error}"
-    for loop in view.loops:
-        silent_ms = view.now_ms - loop.heartbeat_ms
-        if silent_ms > loop.stale_after_ms:
-            yield f"the loop {loop.name} is silent for {age_text(silent_ms)}"
+def service_troubles(view: ServiceView) -> list[str]:
+    """Problems of the service itself that need an operator, as on the page."""
+    notices = service_notices(view, view.now_ms)
+    return [notice.text for notice in notices if notice.severity == "bad"]
 
 
 def rates_between(before: ServiceView | None, now: ServiceView) -> Rates | None:
@@ -125,7 +113,7 @@ def frame_json(source: str, view: ServiceView, rates: Rates | None, trouble: str
         "source": source,
         "trouble": trouble,
         "rates": None if rates is None else asdict(rates),
-        "troubles": list(service_troubles(view)),
+        "troubles": service_troubles(view),
         **(status_json(view) if view.is_served else plain_fields(("now_ms", "recent"), view)),
         "tables": [table_json(table, view.now_ms) for table in by_need(view)],
     }

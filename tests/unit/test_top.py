@@ -131,7 +131,7 @@ def test_ages_have_one_unit(milliseconds: int, expected: str) -> None:
 def test_a_table_is_a_line_with_runs_against_triggers() -> None:
     line = line_of(drawn(status_of(busy_night().view())), "lake.sales.orders")
     assert line.split() == [
-        *("lake.sales.orders", "over", "stop", "████████", "9/5/8", "8", "64", "18.0G"),
+        *("lake.sales.orders", "degraded", "████████", "9/5/8", "8", "64", "18.0G"),
         *("5.2G", "41m", "1m"),
     ]
     customers = line_of(drawn(status_of(busy_night().view())), "lake.crm.customers")
@@ -251,7 +251,7 @@ def test_names_cannot_steer_the_terminal_nor_rich() -> None:
 
 def test_an_engine_that_has_not_failed_is_starting() -> None:
     view = service_view(table_view())
-    starting = replace(view, engine=replace(view.engine, is_up=False, error=""))
+    starting = replace(view, is_started=False, engine=replace(view.engine, is_up=False))
     lines = drawn(status_of(starting))
     assert line_of(lines, "slots").endswith("the engine is starting")
     assert not any("is down" in line for line in lines)
@@ -270,10 +270,10 @@ def test_troubles_of_the_service_are_shown() -> None:
     text = "\n".join(drawn(status_of(broken)))
     for trouble in (
         "draining",
-        "the engine is down: py4j is gone",
-        "catalog lake cannot be listed: denied",
-        "the configuration could not be reloaded: line 3",
-        "the loop service is silent for 1 min 35 s",
+        "The engine is down. py4j is gone",
+        "Catalog lake cannot be listed. denied",
+        "could not be reloaded; the last valid one stays in effect. line 3",
+        "The loop service has been silent for 1 min 35 s. A heartbeat",
     ):
         assert trouble in text
 
@@ -529,7 +529,9 @@ def test_a_frame_is_printed_as_json(daemon: Daemon, capsys: pytest.CaptureFixtur
     found = json.loads(line)
     orders = next(table for table in found["tables"] if table["name"]["table"] == "orders")
     sent = codec.plain(daemon.view.tables[0])
-    assert orders == {**sent, "need": "over_stop", "note": ""}
+    note = orders.pop("note")
+    assert orders == {**sent, "need": "degraded"}
+    assert note.startswith(sent["why"])
     assert found["engine"] == codec.plain(daemon.view.engine)
     assert found["trouble"] == ""
 

@@ -12,25 +12,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from compactord.clock import iso_text
 from compactord.model import TableName
 from compactord.service.page.attention import Attention, attention_of, urgency
-from compactord.service.view import (
-    LoopView,
-    ServiceView,
-    TableStatus,
-    TableView,
-    total_queued,
-)
+from compactord.service.page.notices import service_notices, silent_loops
+from compactord.service.view import ServiceView, TableStatus, TableView, total_queued
 from compactord.table.status import Backlog
-from compactord.text import age_text
 
 # Tables shown unless the address requests all.
 TABLES_SHOWN = 200
 _NOTICES_SHOWN = 40
 _BUCKETS_SHOWN = 20
-# The loop publishes a view about once a second; a view this old means that the loop hangs.
-_VIEW_STALE_MS = 30_000
 _NEVER_MS = 1 << 62
 # Columns whose stacked cells have no label: marks and places explain themselves.
 _UNLABELLED = ("State", "Bucket", "Outcome", "Class")
@@ -174,7 +165,7 @@ def overview(
         "statuses": [(status, statuses[status]) for status in TableStatus if statuses[status]],
         "health": _health(whole, troubles),
         "notices": notices,
-        "silent_loops": ", ".join(loop.name for loop in _silent_loops(whole, now_ms)),
+        "silent_loops": ", ".join(loop.name for loop in silent_loops(whole, now_ms)),
         "backlog": Backlog.total([table.backlog for table in view.managed]),
         "blocked": Backlog.total([table.blocked for table in view.managed]),
         "explained": explained if selected.shows_all else explained[:_NOTICES_SHOWN],
@@ -213,10 +204,6 @@ def _health(view: ServiceView, troubles: int) -> tuple[str, str]:
     return ("paused", f"{paused:,} paused, otherwise well") if paused else ("well", "all well")
 
 
-def _silent_loops(view: ServiceView, now_ms: int) -> list[LoopView]:
-    return [loop for loop in view.loops if now_ms - loop.heartbeat_ms > loop.stale_after_ms]
-
-
 def _state_links(whole: ServiceView, selected: TableFilter) -> Iterator[tuple[str, int, str, bool]]:
     """The text, count, link and whether it is selected, for each status with tables."""
     counts = Counter(table.status for table in whole.tables)
@@ -235,83 +222,3 @@ def notice_severity(table: TableView) -> str | None:
     if not table.is_managed:
         return "plain"
     return "warn" if table.status is TableStatus.DEGRADED else None
-
-
-class Notice(NamedTuple):
-    """`severity` is `bad` (an operator must act) or `warn` (an operator may want to).
-
-    `alert` names a runbook. `note` is a small line that ends with the time `at_ms`.
-    """
-
-    severity: str
-    title: str
-    detail: str
-    alert: str = ""
-    note: str = ""
-    at_ms: int = 0
-
-
-def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
-    """Problems of the service itself."""
-    yield from _loop_notices(view, now_ms)
-    # Before the first start the notice that the service is starting is enough.
-    if not view.engine.is_up and (view.is_started or view.engine.error):
-        detail = view.engine.error or "No table is compacted until it is up again."
-        yield Notice("bad", "The engine is down.", detail, "CompactordSparkUnavailable")
-    for catalog in view.catalogs:
-        if catalog.store_silent_since_ms:
-            silent = age_text(now_ms - catalog.store_silent_since_ms)
-            yield Notice(
-                "bad",
-                f"The store or server of catalog {catalog.name} does not answer; its tables wait.",
-                f"{catalog.warehouse}: no answer for {silent}; retried every 30 s.",
-                "CompactordStoreSilent",
-            )
-        if catalog.error:
-            yield Notice(
-                "bad",
-                f"Catalog {catalog.name} cannot be listed.",
-                catalog.trouble,
-                "CompactordDiscoveryFailing",
-                f"{catalog.warehouse}; last listed ",
-                catalog.last_success_ms,
-            )
-        elif view.is_started and catalog.trouble:
-            title = f"Catalog {catalog.name} was {catalog.trouble}."
-            yield Notice("warn", title, "Its tables are not known yet.")
-    config = view.config
-    if not config.last_reload_successful:
-        yield Notice(
-            "bad",
-            f"The configuration {config.path} could not be reloaded; "
-            "the last valid one stays in effect.",
-            config.error,
-            "CompactordConfigReloadFailed",
-        )
-    if config.restart_required:
-        keys = ", ".join(config.restart_required)
-        yield Notice("warn", "Some changed settings need a restart.", keys)
-    for pattern in view.unmatched_patterns:
-        yield Notice("warn", "A pattern of the configuration matches no table.", pattern)
-    if view.is_draining:
-        detail = "It finishes running work and starts no new work."
-        yield Notice("warn", "The service is draining.", detail)
-    elif not view.is_started:
-        yield Notice("warn", "The service is starting.", "The engine is not up yet.")
-
-
-def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
-    age_ms = now_ms - view.now_ms
-    if age_ms > _VIEW_STALE_MS:
-        yield Notice(
-            "bad",
-            f"These numbers are {age_text(age_ms)} old: the service's loop does not answer.",
-            f"They were taken at {iso_text(view.now_ms)}.",
-        )
-    for loop in _silent_loops(view, now_ms):
-        yield Notice(
-            "bad",
-            f"The loop {loop.name} has been silent for {age_text(now_ms - loop.heartbeat_ms)}.",
-            f"A heartbeat is expected every {age_text(loop.stale_after_ms)}.",
-            "CompactordLoopStalled",
-        )

@@ -230,7 +230,8 @@ def test_blocked_work_is_not_hidden_behind_an_empty_backlog() -> None:
     row = next(row for row in found.rows if "lake.sales.orders" in row)
     assert "5.0 GiB blocked" in " ".join(row.split())
     status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
-    assert "3 compactions, 5.0 GiB , oldest has waited 41 min" in page(status, ORDERS).text
+    of_table = " ".join(page(status, ORDERS).text.split())
+    assert "quarantine 3 compactions, 5.0 GiB , oldest has waited 41 min" in of_table
 
 
 def test_an_append_table_has_no_runs() -> None:
@@ -329,6 +330,40 @@ def test_a_damaged_bucket_waits_for_other_files_not_for_a_time() -> None:
     for found in (page(status), page(status, "/tables/lake/d/t")):
         assert "key range overlaps" in found.text
         assert "when its files change" in found.text
+
+
+@pytest.mark.parametrize(
+    ("listed_ms", "expected"),
+    [
+        (NOW_MS - HOUR, "Catalog lake cannot be listed. denied What to do: Correct what the error"),
+        (0, "Catalog lake cannot be listed, so none of its tables is compacted. denied What to do"),
+    ],
+)
+def test_only_a_catalog_that_was_listed_has_known_tables(listed_ms: int, expected: str) -> None:
+    view = service_view(table_view())
+    broken = replace(view.catalogs[0], error="denied", last_success_ms=listed_ms)
+    found = " ".join(page(FixedStatus(replace(view, catalogs=(broken,)))).text.split())
+    assert expected in found
+    assert ("Known tables are still compacted" in found) == (listed_ms > 0)
+
+
+def test_old_numbers_lead_to_a_runbook() -> None:
+    calm = service_view(table_view())
+    view = replace(calm, now_ms=NOW_MS - HOUR, steady_ms=calm.steady_ms - HOUR)
+    found = page(FixedStatus(view))
+    assert "These numbers are 1 h old" in found.text
+    assert "/runbooks/CompactordLoopStalled" in found.values("href")
+
+
+def test_the_page_of_a_table_says_what_to_do_about_each_quarantined_bucket() -> None:
+    (first,) = busy_night().shown.tables[0].quarantined
+    second = replace(first, bucket=6, action="Make room.")
+    shown = table_view(quarantined=(first, second), quarantined_count=2)
+    status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
+    rows = " ".join(" ".join(page(status, ORDERS).rows).split())
+    assert "What to do" in rows
+    assert "Restore the file." in rows
+    assert "Make room." in rows
 
 
 def test_a_calm_service_is_well() -> None:

@@ -13,7 +13,8 @@ import pytest
 from jinja2 import meta, nodes
 
 from compactord.service.page.lsm import Drawing
-from compactord.service.page.overview import Column, Notice, TableFilter, overview
+from compactord.service.page.notices import Notice
+from compactord.service.page.overview import Column, TableFilter, overview
 from compactord.service.page.pages import environment
 from compactord.service.view import ServiceView, TableDetail
 from tests.views import service_view
