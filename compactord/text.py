@@ -84,6 +84,11 @@ def age_text(milliseconds: int) -> str:
     return f"{seconds} s"
 
 
+def interval_text(milliseconds: int) -> str:
+    """As `age_text`, but with fractions of seconds where there are any: `0.5 s`."""
+    return f"{milliseconds / 1000:g} s" if milliseconds % 1000 else age_text(milliseconds)
+
+
 def count_text(count: int, what: str) -> str:
     """`1 file`, `2 files`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -46,7 +46,14 @@ from compactord.service.view import (
     TableView,
 )
 from compactord.table.status import run_state
-from compactord.text import bucket_text, columns_text, count_text, size_text
+from compactord.text import (
+    age_text,
+    bucket_text,
+    columns_text,
+    count_text,
+    interval_text,
+    size_text,
+)
 from compactord.top.daemon import DaemonSource, NoAnswer
 
 # The commands print it below their own findings.
@@ -289,8 +296,8 @@ def _why_lines(
         yield f"window: {kind.value} work may not start now; it {opens}"
     if interval_ms := view.discovery_interval_ms:
         left_ms = max(0, view.last_poll_ms + interval_ms - now_ms)
-        every = detail.poll or f"{interval_ms / 1000:g} s"
-        yield f"the service polls it every {every}, next within {left_ms / 1000:.0f} s"
+        every = detail.poll or interval_text(interval_ms)
+        yield f"the service polls it every {every}, next within {age_text(left_ms)}"
     yield from (f"note: {warning}" for warning in view.info.warnings)
     for each in view.quarantined:
         yield (

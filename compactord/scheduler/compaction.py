@@ -18,6 +18,7 @@ from compactord.model import (
     TableName,
     WorkKind,
 )
+from compactord.text import age_text
 
 if TYPE_CHECKING:
     from compactord.scheduler.scheduled_table import ScheduledTable
@@ -225,6 +226,6 @@ class CompactionRecord:
                 kind=FailureKind.POISON,
                 error=TIMED_OUT,
                 message=f"{where}: {part}, about {size_bytes:,} bytes, had no outcome within its"
-                f" time limit of {seconds:,} s and was cancelled",
+                f" time limit of {age_text(1000 * seconds)} and was cancelled",
             )
         )

@@ -24,6 +24,7 @@ from compactord.model import Subcompaction
 from compactord.scheduler.compaction import CompactionRecord, PriorityClass
 from compactord.table.backlog import PendingCompaction
 from compactord.table.planning import LAG_SERVED_FIRST
+from compactord.text import age_text
 
 # Work that waits longer than this multiple of its table's limit is in the most urgent class.
 _OVERDUE = 2
@@ -250,8 +251,7 @@ class AtEngine:
         if not is_alone and now_ms - min(hung) < RESTART_AT_LAST_MS:
             return None
         self._restart_requested_ms = now_ms
-        seconds = (now_ms - min(hung)) // 1000
         return (
             f"{len(hung)} of its workers did not answer within their time limit, nor did they end"
-            f" when they were cancelled {seconds} s ago"
+            f" when they were cancelled {age_text(now_ms - min(hung))} ago"
         )

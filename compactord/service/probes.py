@@ -16,6 +16,7 @@ from compactord.service.jobs import ServedTables
 from compactord.service.status_source import ServiceState
 from compactord.service.view import ServiceView
 from compactord.table.jobs import Phase
+from compactord.text import age_text
 
 # Readiness names a catalog that has not been listed for this long.
 CATALOG_REACHABLE_MS = 300_000
@@ -66,7 +67,7 @@ def liveness(view: ServiceView, now_ms: int) -> Health:
         if loop.name in _OF_ONE_JOB or age_ms <= stale_after_ms:
             continue
         what = _ALL_HUNG.get(loop.name, "no heartbeat")
-        text = f"{what} for {age_ms // 1000} s, at most {stale_after_ms // 1000} s are allowed"
+        text = f"{what} for {age_text(age_ms)}, at most {age_text(stale_after_ms)} are allowed"
         failed.append(FailedCheck(check=f"loop {loop.name}", message=text))
     return _health(*failed)
 

@@ -37,6 +37,7 @@ from compactord.service.jobs import TableSpec
 from compactord.service.settings import Timetable
 from compactord.service.view import CatalogView, TableView, excluded_view, unreachable_view
 from compactord.table.planning import CompactRequest
+from compactord.text import age_text
 
 _log = structlog.get_logger()
 # A listing that takes longer is reported every time this much passes; it continues.
@@ -336,7 +337,8 @@ class TableRegistry:
 
     def overdue(self, catalog: str, seconds: int) -> None:
         """Count a catalog as failing until its overdue listing ends."""
-        self._failed(catalog, f"it has not answered for {seconds} s; its listing continues")
+        silent = age_text(1000 * seconds)
+        self._failed(catalog, f"it has not answered for {silent}; its listing continues")
         self._judge_names()
 
     def _note(self, listing: Listing) -> None:

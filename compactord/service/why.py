@@ -31,7 +31,7 @@ from compactord.paimon.options.table_options import TableOptions
 from compactord.service.view import Setting, TableDetail, TableStatus
 from compactord.table.opening import OpenTable
 from compactord.table.status import BucketDetail, is_near_stop
-from compactord.text import count_text, redacted, size_text
+from compactord.text import count_text, interval_text, redacted, size_text
 
 
 def explained(
@@ -109,8 +109,8 @@ def _poll_text(policy: TablePolicy, table: OpenTable | None) -> str:
     if table is not None and table.options.compaction.waiting_level is not None:
         # Readers wait: it is polled as often in any case.
         quiet_ms = 0
-    quiet = f", up to {quiet_ms / 1000:g} s while nothing changes" if quiet_ms > interval_ms else ""
-    return f"{interval_ms / 1000:g} s ({source}){quiet}"
+    quiet = f", up to {interval_text(quiet_ms)} while nothing changes"
+    return f"{interval_text(interval_ms)} ({source}){quiet if quiet_ms > interval_ms else ''}"
 
 
 # The most decisive options, shown even with Paimon's default.

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 from compactord.clock import Clock
 from compactord.errors import CatalogDown, StorageError, StoreSilent, TransientStorageError
 from compactord.storage.base import Storage, StorageSpec, UnfinishedUpload
+from compactord.text import age_text
 
 T = TypeVar("T")
 _Errors = type[Exception] | tuple[type[Exception], ...]
@@ -112,8 +113,8 @@ class Breaker:
 
     def _why(self, now_ms: int, next_ms: int) -> str:
         return (
-            f"{self._name} has not answered for {(now_ms - self._since_ms) // 1000} s: "
-            f"next attempt in {max(0, next_ms - now_ms) // 1000} s"
+            f"{self._name} has not answered for {age_text(now_ms - self._since_ms)}: "
+            f"next attempt in {age_text(next_ms - now_ms)}"
         )
 
 

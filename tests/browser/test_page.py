@@ -131,17 +131,17 @@ def test_a_daemon_that_does_not_answer_is_said_and_comes_back(
         assert "does not answer" not in tab.page.inner_text("header")
 
 
-def test_a_pause_asks_for_nothing_until_it_goes_on(browser: Browser, served: Served) -> None:
+def test_a_frozen_page_asks_for_nothing_until_it_goes_on(browser: Browser, served: Served) -> None:
     with browser.open() as tab:
         _hasten(tab.page)
         tab.page.goto(served.url())
-        tab.page.get_by_role("button", name="Pause").click()
+        tab.page.get_by_role("button", name="Freeze page").click()
         tab.page.wait_for_timeout(300)
         served.asked.clear()
         tab.page.wait_for_timeout(500)
         assert served.asked == []
-        assert "Paused at" in tab.page.inner_text("#live")
-        tab.page.get_by_role("button", name="Resume").click()
+        assert "Frozen at" in tab.page.inner_text("#live")
+        tab.page.get_by_role("button", name="Unfreeze page").click()
         tab.page.wait_for_timeout(300)
         assert served.asked
 
@@ -151,7 +151,7 @@ def test_text_that_somebody_selects_is_not_taken_away(browser: Browser, served: 
         _hasten(tab.page)
         tab.page.goto(served.url())
         tab.page.evaluate("getSelection().selectAllChildren(document.querySelector('.notice'))")
-        tab.page.get_by_text("Paused while text is selected").wait_for()
+        tab.page.get_by_text("Waits while text is selected").wait_for()
         assert "sales.refunds" in tab.page.evaluate("String(getSelection())")
         tab.page.evaluate("getSelection().removeAllRanges()")
         tab.page.get_by_text("Live", exact=True).wait_for()
@@ -294,7 +294,7 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, served: Served)
         for _ in range(25):
             tab.page.keyboard.press("Tab")
             reached.add(tab.page.evaluate("document.activeElement.textContent"))
-        assert {"compactord", "Pause", "Filter", "lake.sales.refunds"} <= reached
+        assert {"compactord", "Freeze page", "Filter", "lake.sales.refunds"} <= reached
 
 
 def test_two_thousand_tables_are_shown_in_good_time(browser: Browser, served: Served) -> None:

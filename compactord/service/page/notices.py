@@ -102,9 +102,7 @@ def _loop_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
         )
 
 
-def _catalog_notices(
-    catalog: CatalogView, now_ms: int, *, is_started: bool
-) -> Iterator[Notice]:
+def _catalog_notices(catalog: CatalogView, now_ms: int, *, is_started: bool) -> Iterator[Notice]:
     if catalog.store_silent_since_ms:
         silent = age_text(now_ms - catalog.store_silent_since_ms)
         yield Notice(

@@ -134,7 +134,7 @@ def test_of_files_without_keys_too(
         (
             5,
             "discovery_interval: 3 s, max_quiet_interval: 5 min",
-            "within 3 s (discovery_interval), up to 300 s while nothing changes",
+            "within 3 s (discovery_interval), up to 5 min while nothing changes",
         ),
     ],
 )

@@ -35,11 +35,13 @@ from tests.views import (
     FixedStatus,
     all_of_one,
     append_view,
+    bucket_detail,
     busy_night,
     compaction_view,
     halt,
     pattern_excluded_view,
     plurals_of_one,
+    run_view,
     service_view,
     table_view,
     task_view,
@@ -232,6 +234,16 @@ def test_blocked_work_is_not_hidden_behind_an_empty_backlog() -> None:
     status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
     of_table = " ".join(page(status, ORDERS).text.split())
     assert "quarantine 3 compactions, 5.0 GiB , oldest has waited 41 min" in of_table
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_a_long_drawing_can_be_opened_where_it_is_cut(count: int) -> None:
+    shown = table_view(runs=count)
+    runs = [run_view(0, MIB, f"{n}..{n + 9}") for n in range(count)]
+    detail = TableDetail(view=shown, buckets=(bucket_detail(*runs),), bucket_count=1)
+    found = page(FixedStatus(service_view(shown), detail), ORDERS)
+    assert ("All 40 sorted runs" in found.text) == (count == 40)
+    assert ("whole-0" in found.values("id")) == (count == 40)
 
 
 def test_an_append_table_has_no_runs() -> None:

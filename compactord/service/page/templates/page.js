@@ -2,21 +2,21 @@
 (() => {
   const everyMs = 5000, timeoutMs = 10000;
   const live = document.getElementById("live"), main = document.querySelector("main");
-  const state = document.createElement("span"), pause = document.createElement("button");
+  const state = document.createElement("span"), freeze = document.createElement("button");
   state.setAttribute("role", "status");
-  pause.type = "button";
-  pause.textContent = "Pause";
-  live.replaceChildren(state, pause);
-  let timer = 0, paused = false, last = new Date();
+  freeze.type = "button";
+  freeze.textContent = "Freeze page";
+  live.replaceChildren(state, freeze);
+  let timer = 0, frozen = false, last = new Date();
   const clock = moment => moment.toISOString().slice(11, 19) + "Z";
   const show = (text, bad) => {
     if (state.textContent !== text) state.textContent = text;
     state.className = bad ? "mark trouble" : "";
-    live.dataset.state = bad ? "lost" : paused ? "paused" : "live";
+    live.dataset.state = bad ? "lost" : frozen ? "frozen" : "live";
   };
   const schedule = () => {
     clearTimeout(timer);
-    if (!paused && !document.hidden) timer = setTimeout(refresh, everyMs);
+    if (!frozen && !document.hidden) timer = setTimeout(refresh, everyMs);
   };
   // Open details, sideways scrolling, focus and position survive.
   const replaceMain = fresh => {
@@ -40,11 +40,11 @@
         cache: "no-store", headers: {Accept: "text/html"}, signal: AbortSignal.timeout(timeoutMs)});
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
       const fresh = page.querySelector("main");
-      if (paused) return;
+      if (frozen) return;
       if (!fresh) throw new Error("no page");
       const selected = getSelection();
       if (!selected.isCollapsed && main.contains(selected.anchorNode)) {
-        show("Paused while text is selected", false);
+        show("Waits while text is selected", false);
       } else {
         replaceMain(fresh);
         document.title = page.title;
@@ -52,19 +52,19 @@
         show("Live", false);
       }
     } catch {
-      if (paused) return;
+      if (frozen) return;
       show("The daemon does not answer; numbers from " + clock(last), true);
     }
     schedule();
   };
-  pause.addEventListener("click", () => {
-    paused = !paused;
-    pause.textContent = paused ? "Resume" : "Pause";
-    show(paused ? "Paused at " + clock(last) : "Live", false);
-    if (paused) clearTimeout(timer); else refresh();
+  freeze.addEventListener("click", () => {
+    frozen = !frozen;
+    freeze.textContent = frozen ? "Unfreeze page" : "Freeze page";
+    show(frozen ? "Frozen at " + clock(last) : "Live", false);
+    if (frozen) clearTimeout(timer); else refresh();
   });
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) clearTimeout(timer); else if (!paused) refresh();
+    if (document.hidden) clearTimeout(timer); else if (!frozen) refresh();
   });
   show("Live", false);
   schedule();
