@@ -32,6 +32,7 @@ _ALONE = (
     "tests/oracle/test_jdbc_catalog.py",
     "tests/oracle/test_rest_catalog.py",
     "tests/oracle/test_s3.py",
+    "tests/service/test_one_story.py",
     "tests/stores/test_failing_uploads.py",
     "tests/stores/test_hdfs.py",
     "tests/unit/catalog/test_jdbc_servers.py",
