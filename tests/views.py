@@ -32,7 +32,6 @@ from compactord.service.view import (
     status_and_why,
 )
 from compactord.table.jobs import Planned
-from compactord.table.report import bucket_text
 from compactord.table.status import (
     Backlog,
     BucketDetail,
@@ -42,6 +41,7 @@ from compactord.table.status import (
     TableInfo,
     TableShape,
 )
+from compactord.text import bucket_text
 
 NOW_MS = 1_795_000_000_000
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000

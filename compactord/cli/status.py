@@ -21,13 +21,14 @@ from compactord.service.page.attention import (
     urgency,
     why_text,
 )
-from compactord.service.page.overview import service_notices
+from compactord.service.page.notices import service_notices
 from compactord.service.view import ServiceView, TableView
 from compactord.text import age_text, count_text, size_text
 from compactord.top.daemon import DaemonSource, NoAnswer
 
 # Problems shown as text; --json has all.
 _SHOWN = 20
+_PROBLEM_FIELDS = ("what", "detail", "action", "runbook")
 _CRITICAL_NEEDS = (Attention.HALTED, Attention.ERROR, Attention.OVER_STOP)
 
 
@@ -58,11 +59,15 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A problem of the service, or of a table by its name. `runbook` may name an alert."""
+    """A problem of the service, or of a table by its name; `runbook` may name an alert.
+
+    What to do with a table is part of `detail`.
+    """
 
     verdict: Verdict
     what: str
     detail: str
+    action: str = ""
     runbook: str = ""
 
 
@@ -98,6 +103,7 @@ def problems_of(view: ServiceView) -> Iterator[Problem]:
                     verdict=verdict,
                     what=notice.title,
                     detail=notice.detail,
+                    action=notice.action,
                     runbook=notice.alert,
                 )
     for table in sorted(view.tables, key=lambda table: urgency(table, view.now_ms)):
@@ -120,7 +126,10 @@ def _figures(view: ServiceView, problems: Sequence[Problem]) -> dict[str, Any]:
         "running": view.engine.running,
         "slots": view.engine.slots,
         "problems": [
-            {**plain_fields(("what", "detail", "runbook"), each), "status": each.verdict.word}
+            {
+                **plain_fields(("what", "detail", "action", "runbook"), each),
+                "status": each.verdict.word,
+            }
             for each in problems
         ],
     }
@@ -170,6 +179,8 @@ def _lines(url: str, view: ServiceView, problems: Sequence[Problem]) -> Iterator
         yield f"{each.verdict.word}: {each.what}"
         if each.detail:
             yield f"  {each.detail}"
+        if each.action:
+            yield f"  what to do: {each.action}"
         if each.runbook:
             yield f"  runbook: {url.rstrip('/')}/runbooks/{each.runbook}"
     if len(problems) > _SHOWN:
