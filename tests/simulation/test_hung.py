@@ -50,7 +50,7 @@ def test_a_worker_that_can_be_ended_costs_its_bucket_a_pause_and_nothing_else() 
     message = world.scheduler.recent[-1].message
     assert message == (
         "bucket 0: subcompaction 1 of 1, about 5,242,880 bytes, had no outcome within its time"
-        " limit of 70 s and was cancelled"
+        " limit of 1 min 10 s and was cancelled"
     )
 
 
