@@ -312,11 +312,22 @@ def _why_lines(
         yield f"blocked by {by}: {count_text(blocked, 'compaction')}, {size}"
     if view.running_tasks:
         yield f"{count_text(view.running_tasks, 'compaction')} running"
+    yield from _bucket_lines(detail, is_served=is_served)
+    for title, values in (("settings", detail.settings), ("table options", detail.options)):
+        if values and (title != "settings" or is_configured):
+            yield ""
+            yield f"{title}:"
+            yield from columns_text([(f"  {key}", *value) for key, value in values.items()])
+
+
+def _bucket_lines(detail: TableDetail, *, is_served: bool) -> Iterator[str]:
+    """What is picked in each bucket, and why."""
     if detail.buckets:
         yield ""
     for bucket in detail.buckets:
         place = bucket_text(bucket.partition, bucket.bucket)
-        runs = f"{count_text(bucket.sorted_runs, 'sorted run')}, " if view.has_sorted_runs else ""
+        has_runs = detail.view.has_sorted_runs
+        runs = f"{count_text(bucket.sorted_runs, 'sorted run')}, " if has_runs else ""
         figures = f"{runs}{count_text(bucket.files, 'file')}; " if is_served else ""
         picked = bucket.what if bucket.why else bucket.plan
         yield f"{place}: {figures}{picked or 'nothing is picked'}"
@@ -326,11 +337,6 @@ def _why_lines(
     if len(detail.buckets) < detail.bucket_count:
         count = f"{len(detail.buckets)} of {detail.bucket_count:,}"
         yield f"({count} buckets)" if is_served else f"({count} buckets; --bucket N, --worst N)"
-    for title, values in (("settings", detail.settings), ("table options", detail.options)):
-        if values and (title != "settings" or is_configured):
-            yield ""
-            yield f"{title}:"
-            yield from columns_text([(f"  {key}", *value) for key, value in values.items()])
 
 
 _REASONS = ("partition", "bucket", "reason", "what", "why", "later")

@@ -349,7 +349,11 @@ def test_a_damaged_bucket_waits_for_other_files_not_for_a_time() -> None:
     ("listed_ms", "expected"),
     [
         (NOW_MS - HOUR, "Catalog lake cannot be listed. denied What to do: Correct what the error"),
-        (0, "Catalog lake cannot be listed, so none of its tables is compacted. denied What to do"),
+        (
+            0,
+            "Catalog lake cannot be listed, so none of its tables is compacted. "
+            "never listed since the start: denied What to do",
+        ),
     ],
 )
 def test_only_a_catalog_that_was_listed_has_known_tables(listed_ms: int, expected: str) -> None:
