@@ -24,10 +24,7 @@ def with_catalog_of_table(
 
 
 def suggestion(args: argparse.Namespace, known: Collection[tuple[str, str]]) -> str:
-    """A question with similar names, for a selection that matches nothing.
-
-    `known` are databases and full names of tables.
-    """
+    """`did_you_mean` for a selection without tables; `known` are databases and full names."""
     if args.database is not None:
         return did_you_mean(args.database, {database for database, _ in known})
     return did_you_mean_table(args.table or args.tables or "", sorted(name for _, name in known))
