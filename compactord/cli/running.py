@@ -99,9 +99,12 @@ def _configure_logs(*, is_verbose: bool) -> None:
     # Slow to import.
     from compactord.service.logs import configure_logs
 
-    # Events go to stderr: readable on a terminal, one JSON object per line elsewhere.
-    level = LogLevel.INFO if is_verbose else LogLevel.WARNING
-    configure_logs(level=level, format=LogFormat.AUTO, stream=sys.stderr)
+    # Events go to stderr. Warnings are text, as the command's own messages are; with -v they are a
+    # log: one JSON object per line, except on a terminal.
+    level, format = LogLevel.WARNING, LogFormat.CONSOLE
+    if is_verbose:
+        level, format = LogLevel.INFO, LogFormat.AUTO
+    configure_logs(level=level, format=format, stream=sys.stderr)
 
 
 def answer(args: argparse.Namespace, found: Mapping[str, Any], lines: Iterable[str]) -> None:

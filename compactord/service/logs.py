@@ -62,6 +62,7 @@ def configure_logs(
         stream,
         _processors(
             as_text=stream.isatty() if format is LogFormat.AUTO else format is LogFormat.CONSOLE,
+            has_colors=stream.isatty(),
             always={"version": version, "instance": instance},
             clock=clock or SystemClock(),
         ),
@@ -89,7 +90,7 @@ def configure_logs(
 
 
 def _processors(
-    *, as_text: bool, always: Mapping[str, str | None], clock: Clock
+    *, as_text: bool, has_colors: bool, always: Mapping[str, str | None], clock: Clock
 ) -> list[Processor]:
     """The processors in order: dropping repetitions is first and saves work, redaction is last."""
     exceptions: Processor = structlog.processors.ExceptionRenderer(
@@ -100,7 +101,9 @@ def _processors(
     if as_text:
         exceptions = structlog.processors.format_exc_info
         renderer = structlog.dev.ConsoleRenderer(
-            exception_formatter=structlog.dev.plain_traceback, timestamp_key="ts"
+            colors=has_colors,
+            exception_formatter=structlog.dev.plain_traceback,
+            timestamp_key="ts",
         )
     return [
         structlog.stdlib.add_log_level,

@@ -270,9 +270,8 @@ class OneShot:
             case BucketQuarantined(bucket=bucket, quarantined=quarantined):
                 # For the rest of the run.
                 why, partition = quarantined.message, quarantined.partition
-                _log.error(
-                    "compaction_failed", partition=partition, bucket=bucket.bucket, error=why
-                )
+                # At this level since the result of the command has it too.
+                _log.info("compaction_failed", partition=partition, bucket=bucket.bucket, error=why)
                 place = f"partition {partition} " if partition else ""
                 totals.failures.append(f"{place}bucket {bucket.bucket}: {why}")
                 totals.denied += quarantined.error in _DENIED
