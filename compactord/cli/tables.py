@@ -321,7 +321,7 @@ def _why_lines(
 
 
 def _bucket_lines(detail: TableDetail, *, is_served: bool) -> Iterator[str]:
-    """What is picked in each bucket, and why."""
+    """The pick in each bucket, with the reason."""
     if detail.buckets:
         yield ""
     for bucket in detail.buckets:
