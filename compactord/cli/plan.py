@@ -28,8 +28,8 @@ from compactord.table import report
 from compactord.table.opening import (
     OpenTable,
     describe_table,
-    live_reasons,
     open_table,
+    reasons_before_planning,
     refuse_live_state,
 )
 from compactord.table.planning import (
@@ -144,7 +144,7 @@ def _inspected(args: argparse.Namespace, target: SelectedTable, clock: Clock) ->
     state = remember_rewrites(
         table, access.newest_state().state, quiet_for_ms=0, now_ms=clock.now_ms()
     )
-    reasons = (*table.refusals, *live_reasons(table, state))
+    reasons = (*table.refusals, *reasons_before_planning(table, state))
     wanted = PartitionTest(table, partitions_of(args))
 
     def is_wanted(bucket: BucketId) -> bool:

@@ -18,7 +18,7 @@ from compactord.service.why import explained
 from compactord.state.table_state import TableState
 from compactord.table import report
 from compactord.table.explain import explain, explain_damage
-from compactord.table.opening import OpenTable, describe_table, live_reasons
+from compactord.table.opening import OpenTable, describe_table, reasons_before_planning
 from compactord.table.planning import CompactRequest, PartitionTest, StatePlanner, with_waiting_rows
 from compactord.table.status import BucketDetail, TableShape
 from compactord.verify.holds import stored_hold
@@ -81,7 +81,7 @@ def _read(
         table = describe_table(access, schema, overrides, target.registries)
         refused += table.refusals
         state = with_waiting_rows(table, access.newest_state().state, clock)
-        refused += live_reasons(table, state)
+        refused += reasons_before_planning(table, state)
         hold = stored_hold(access.storage, access.ref.location)
     except UnsupportedTable as unsupported:
         refused += unsupported.reasons

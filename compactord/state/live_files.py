@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import FormatError
+from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import (
     BucketFiles,
@@ -238,6 +239,22 @@ class LiveFiles:
 
     def files_in(self, bucket: BucketId) -> tuple[DataFile, ...]:
         return tuple(entry.file for entry in self.entries(bucket))
+
+    def formats(self, most: int) -> set[str]:
+        """The formats of up to `most` files, by their names, bucket by bucket.
+
+        Raises `FormatError` for a name without a format.
+        """
+        found: set[str] = set()
+        for bucket in self.bucket_ids():
+            rows, added = self._smaller(bucket, None)
+            names = self.base.names(rows[:most]).to_pylist()
+            names += [entry.file.file_name for entry in added]
+            found.update(map(paths.format_of, names))
+            most -= len(names)
+            if most <= 0:
+                break
+        return found
 
     def contains(self, identity: FileIdentity) -> bool:
         return self._find([identity])[0] is not None

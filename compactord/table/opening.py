@@ -34,6 +34,9 @@ from compactord.rewrite.evolution import reasons_in_files
 from compactord.state.table_state import TableState
 from compactord.storage.base import Storage
 
+# Names of more files would take seconds to read.
+_FILES_LOOKED_AT = 20_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableRegistries:
@@ -294,14 +297,26 @@ def refuse_live_state(table: OpenTable, state: TableState) -> None:
 
 def refuse_formats(table: OpenTable, formats: Iterable[str]) -> None:
     """Raises `UnsupportedTable` unless all these formats, of live files, can be read."""
-    reasons: list[str] = []
-    for name in sorted(set(formats)):
-        if name in table.readable:
-            reasons += unheld_columns(table.readable[name], table.schema)
-        else:
-            reasons.append(f"it has files of format {name}")
+    reasons = list(_format_reasons(table, formats))
     if reasons:
         raise UnsupportedTable(table.ref.full_name, reasons)
+
+
+def _format_reasons(table: OpenTable, formats: Iterable[str]) -> Iterator[str]:
+    for name in sorted(set(formats)):
+        if name in table.readable:
+            yield from unheld_columns(table.readable[name], table.schema)
+        else:
+            yield f"it has files of format {name}"
+
+
+def reasons_before_planning(table: OpenTable, state: TableState) -> Iterator[str]:
+    """`live_reasons`, and formats of files, which planning would find, for commands without a plan.
+
+    Of a table with very many files only some are looked at.
+    """
+    yield from live_reasons(table, state)
+    yield from _format_reasons(table, state.files.formats(_FILES_LOOKED_AT))
 
 
 def live_reasons(table: OpenTable, state: TableState) -> Iterator[str]:
