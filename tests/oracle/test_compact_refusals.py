@@ -30,7 +30,13 @@ class Refused:
 APPEND = {"bucket": "-1"}
 CASES: dict[str, Refused] = {
     "postponed-buckets": Refused("bucket=-2", {"bucket": "-2"}, is_filled=False),
-    "orc": Refused("file.format=orc", {"file.format": "orc"}, is_filled=False),
+    "local-time-in-orc": Refused(
+        "WITH LOCAL TIME ZONE",
+        {**APPEND, "file.format": "orc"},
+        key=(),
+        column="TIMESTAMP(3) WITH LOCAL TIME ZONE",
+        is_filled=False,
+    ),
     "avro": Refused("file.format=avro", {"file.format": "avro"}),
     "avro-per-level": Refused(
         "file.format.per.level", {"file.format.per.level": "0:avro,5:parquet"}

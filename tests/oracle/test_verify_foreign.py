@@ -246,11 +246,7 @@ CASES: dict[str, Case] = {
         unknown=_ORC_MANIFESTS,
         unknown_without_pages=_ORC_MANIFESTS,
     ),
-    "orc files": Case(
-        options={"file.format": "orc"},
-        unknown=("there is no reader for format orc",),
-        unknown_without_pages=("there is no reader for format orc",),
-    ),
+    "orc files": Case(options={"file.format": "orc"}),
     "avro files": Case(
         options={"file.format": "avro"},
         unknown=("there is no reader for format avro",),

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from compactord.errors import UnsupportedTable
 from compactord.paimon.snapshot import latest_snapshot_id, read_snapshot
 from compactord.plan.table import Strategy
 from compactord.storage.local import LocalStorage
@@ -241,9 +240,7 @@ def test_snapshots_carry_on_what_the_release_did_not_know(
 
 
 @pytest.mark.parametrize("release", ["0.8.2"], indirect=True)
-def test_maps_of_0_8_fail_their_bucket_and_orc_files_are_refused(
-    release: Release, judge: Judge, tmp_path: Path
-) -> None:
+def test_maps_of_0_8_fail_their_bucket(release: Release, judge: Judge, tmp_path: Path) -> None:
     columns: list[tuple[str, TypeName]] = [
         ("p", "INT NOT NULL"),
         ("k", "INT NOT NULL"),
@@ -260,10 +257,19 @@ def test_maps_of_0_8_fail_their_bucket_and_orc_files_are_refused(
     assert failure.startswith("bucket 0: MAP m has keys that are declared optional, as Paimon 0.8")
     assert folder_digest(history.table.path) == before
 
+
+@pytest.mark.parametrize("release", ["0.8.2"], indirect=True)
+def test_tables_of_0_8_without_a_format_have_orc_files(
+    release: Release, judge: Judge, tmp_path: Path
+) -> None:
     path = tmp_path / "db.db" / "orc"
-    release.create_table(path, columns[:2], primary_key=["p", "k"], options={"bucket": "1"})
-    release.write(path, [[0, 1]])
-    before = folder_digest(path)
-    with pytest.raises(UnsupportedTable, match=r"file\.format=orc"):
-        compact(path, Strategy.FULL)
-    assert folder_digest(path) == before
+    columns = (("k", "INT NOT NULL"), ("v", "STRING"))
+    release.create_table(path, list(columns), primary_key=["k"], options={"bucket": "1"})
+    for commit in range(6):
+        release.write(path, [[key, f"v{commit}"] for key in range(commit, 10)])
+    before, theirs = judge.read(path), release.read(path)
+    assert compact(path, Strategy.FULL).snapshots
+    (file,) = judge.files(path)
+    assert file["file_name"].endswith(".orc")
+    assert judge.read(path) == before
+    assert release.read(path) == theirs

@@ -18,7 +18,7 @@ VECTORS = {"deletion-vectors.enabled": "true", "bucket": "1"}
 OPTIONS: dict[str, tuple[Mapping[str, str], str]] = {
     "as usual": ({}, ""),
     "orc manifests": ({"manifest.format": "orc"}, "has format ORC: manifests are read as Avro"),
-    "orc files": ({"file.format": "orc"}, "there is no reader for format orc"),
+    "orc files": ({"file.format": "orc"}, ""),
     "vectors": (VECTORS, ""),
     "vectors beside data": ({"index-file-in-data-file-dir": "true", **VECTORS}, ""),
     "suffixes": ({"file.suffix.include.compression": "true"}, ""),
