@@ -69,7 +69,7 @@ def status_and_why(
 
     `unmanaged` is why the configuration stops work on it: excluded, which outranks all, or paused,
     which ranks below failures. `error` is the last attempt's, `quarantine` names the quarantined
-    buckets.
+    buckets; a paused table is not degraded, as no other bucket is compacted either.
     """
     if unmanaged is not None and unmanaged[0] is TableStatus.EXCLUDED:
         return unmanaged
@@ -78,7 +78,7 @@ def status_and_why(
         return TableStatus.UNSUPPORTED if refused else TableStatus.HALTED, halt.message
     if error:
         return TableStatus.ERROR, error
-    if quarantine:
+    if quarantine and unmanaged is None:
         return TableStatus.DEGRADED, quarantine
     return unmanaged or (TableStatus.ACTIVE, "")
 

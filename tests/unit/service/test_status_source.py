@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from compactord.config.choices import Mode
 from compactord.errors import DataFileMissing
 from compactord.maintenance.kind import MaintenanceRecord, Round
@@ -25,6 +27,7 @@ from compactord.service.view import (
     TableStatus,
     TableView,
     excluded_view,
+    status_and_why,
 )
 from compactord.table.status import Backlog, BucketView, TableInfo
 from tests.simulation.tables import MIB
@@ -147,6 +150,32 @@ def test_every_discovered_table_is_shown_with_its_status_and_why() -> None:
         ("c", TableStatus.EXCLUDED): 2,
     }
     assert gallery.update().tables[2] is view.tables[2], "made once for each listing"
+
+
+_PAUSED, _EXCLUDED = (TableStatus.PAUSED, "paused"), (TableStatus.EXCLUDED, "excluded")
+_HALT = Halt(reason=HaltReason.REPEATED_FAILURES, message="halted")
+
+
+@pytest.mark.parametrize(
+    ("unmanaged", "halt", "error", "quarantine", "expected"),
+    [
+        (_EXCLUDED, _HALT, "error", "bucket 0", "excluded"),
+        (_PAUSED, _HALT, "error", "bucket 0", "halted"),
+        (_PAUSED, None, "error", "bucket 0", "error"),
+        (_PAUSED, None, "", "bucket 0", "paused"),
+        (None, None, "error", "bucket 0", "error"),
+        (None, None, "", "bucket 0", "degraded"),
+        (None, None, "", "", "active"),
+    ],
+)
+def test_a_status_outranks_others(
+    unmanaged: tuple[TableStatus, str] | None,
+    halt: Halt | None,
+    error: str,
+    quarantine: str,
+    expected: str,
+) -> None:
+    assert status_and_why(unmanaged, halt, error, quarantine)[0].value == expected
 
 
 def test_what_is_paused_or_excluded_does_not_wait() -> None:
