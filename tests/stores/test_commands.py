@@ -134,7 +134,9 @@ def test_no_key_stands_in_a_task(moto: StoreServer, tmp_path: Path) -> None:
     assert not [key for key in _KEYS if key in repr(catalog.warehouse_storage.spec)]
 
 
-@pytest.mark.parametrize("command", [("tables",), ("maintain",), ("compact", "--tables", "d.*")])
+@pytest.mark.parametrize(
+    "command", [("tables",), ("maintain", "--all"), ("compact", "--tables", "d.*")]
+)
 def test_a_prefix_without_objects_has_no_tables_yet(
     moto: StoreServer, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
