@@ -313,7 +313,7 @@ def _format_reasons(table: OpenTable, formats: Iterable[str]) -> Iterator[str]:
 def reasons_before_planning(table: OpenTable, state: TableState) -> Iterator[str]:
     """`live_reasons`, and formats of files, which planning would find, for commands without a plan.
 
-    Of a table with very many files only some are looked at.
+    Only some files are looked at if a table has very many.
     """
     yield from live_reasons(table, state)
     yield from _format_reasons(table, state.files.formats(_FILES_LOOKED_AT))
