@@ -71,7 +71,7 @@ def _parser(
         epilog="`compactord COMMAND --help` shows the options of a command, with examples.",
     )
     parser.add_argument("--version", action="version", version=f"compactord {__version__}")
-    parser.set_defaults(registries=registries, json=False, verbose=False, nagios=False)
+    parser.set_defaults(registries=registries, json=False, verbose=False)
     parser.set_defaults(figures_of_error=lambda error: {})
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     groups: dict[str, Any] = {}

@@ -37,7 +37,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int
     """Parse the arguments and run the command; the result is the exit code.
 
     `parser` sets `command`, a function of the parsed arguments that returns an exit code,
-    `verbose`, `json`, `nagios`, and `figures_of_error`: what `json` prints in addition to an error.
+    `verbose`, `json`, and `figures_of_error`: what `json` prints in addition to an error.
     Raises `SystemExit` after --help and for wrong arguments.
     """
     for stream in (sys.stdout, sys.stderr):
@@ -86,8 +86,7 @@ def run_parsed(args: argparse.Namespace) -> int:
         say(f"compactord: {first}")
         for line in more:
             say(line)
-        code = exit_code(error)
-        return NAGIOS_UNKNOWN if code == USAGE and args.nagios else code
+        return exit_code(error)
 
 
 def error_json(error: CompactordError | KeyboardInterrupt) -> dict[str, str]:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compactord.cli.running import NAGIOS_UNKNOWN, answer
+from compactord.cli.running import NAGIOS_UNKNOWN, answer, say
+from compactord.errors import UsageError
 from compactord.service.codec import plain_fields
 from compactord.service.page.attention import (
     Attention,
@@ -72,9 +73,14 @@ class Problem:
 
 
 def status(args: argparse.Namespace) -> int:
-    """Run the command; the exit code. Raises `UsageError`."""
+    """Run the command; the exit code. Raises `UsageError`, but not with --nagios."""
     try:
         view = DaemonSource(args.url).view()
+    except UsageError as error:
+        if not args.nagios:
+            raise
+        say(f"compactord: {error}")
+        return NAGIOS_UNKNOWN
     except NoAnswer as error:
         verdict, found, lines = Verdict.NO_ANSWER, {"error": str(error)}, [str(error)]
         perf_data = ""
