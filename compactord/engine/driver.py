@@ -139,10 +139,10 @@ class Driver:
 
         # It logs broken connections with a stack, but the callers get the error anyway.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        if SparkContext._active_spark_context is not None:
-            raise UsageError("this process has a Spark already; a process can have only one")
         alone = starts_without_submit(self._master, settings)
         java = find_java(pyspark.__version__, os.environ, None if alone else self.scratch)
+        if SparkContext._active_spark_context is not None:
+            raise UsageError("this process has a Spark already; a process can have only one")
         merged = self._settings(settings)
         conf = SparkConf(loadDefaults=False)
         for name, value in ((LEAST | merged) if alone else merged).items():
