@@ -6,45 +6,24 @@ Errors are `UsageError`s that name the argument and the expected value.
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
+from compactord.cli.amounts import amount_of
 from compactord.cli.catalog_arguments import catalog_keys, pairs
 from compactord.cli.registries import registries_of
 from compactord.config.load import LoadedConfig
-from compactord.config.model import LEAST_TASK_MEMORY_BYTES, ServiceConfig
+from compactord.config.model import ServiceConfig
 from compactord.config.policy import config_of_warehouse
 from compactord.config.registries import OWN, ConfigRegistries
-from compactord.config.values import duration_ms, orphan_grace_ms, size_bytes
 from compactord.engine.kinds import check_engine
 from compactord.errors import UsageError
 from compactord.model import PickRule
 from compactord.plan.table import Strategy
 from compactord.table.partition_texts import unescaped
-from compactord.text import ReferenceMissing, resolve, size_text
+from compactord.text import ReferenceMissing, resolve
 
 T = TypeVar("T")
-_ANY = range(sys.maxsize)
-# By argument: its parser, the allowed milliseconds or bytes, and these in words.
-_AMOUNTS: Mapping[str, tuple[Callable[[str], int], range, str]] = {
-    "append_wait": (duration_ms, _ANY, ""),
-    "quiet_for": (duration_ms, _ANY, ""),
-    "memory": (
-        size_bytes,
-        _ANY[LEAST_TASK_MEMORY_BYTES:],
-        f"{size_text(LEAST_TASK_MEMORY_BYTES)} or more for a merge",
-    ),
-    "interval": (duration_ms, range(200, 3_600_001), "200 ms to 1 h"),
-    "orphan_grace": (orphan_grace_ms, _ANY, ""),
-    "task_timeout": (duration_ms, _ANY[1000:], "1 s or more"),
-    # Applies to files of unknown writers, whose clocks may differ.
-    "older_than": (
-        duration_ms,
-        _ANY[3_600_000:],
-        "1 h or more: writers publish files some time after they write them",
-    ),
-}
 
 
 def engine_config(args: argparse.Namespace, config: ServiceConfig) -> ServiceConfig:
@@ -65,30 +44,6 @@ def engine_config(args: argparse.Namespace, config: ServiceConfig) -> ServiceCon
     limits = config.limits.model_copy(update={"task_timeout_ms": timeout_ms})
     recovery = config.recovery.model_copy(update={"orphan_grace_ms": grace_ms})
     return config.model_copy(update={"spark": spark, "limits": limits, "recovery": recovery})
-
-
-def amount_of(args: argparse.Namespace, name: str, default: T) -> int | T:
-    """An argument in milliseconds or bytes; `default` if it was not given.
-
-    Raises `UsageError` with the argument's name, as all functions here do.
-    """
-    text = getattr(args, name)
-    if text is None:
-        return default
-    read, allowed, expected = _AMOUNTS[name]
-    try:
-        amount = read(text)
-        if amount not in allowed:
-            raise ValueError(expected)
-    except ValueError as error:
-        raise UsageError(f"--{name.replace('_', '-')} {text!r}: expected {error}") from error
-    return amount
-
-
-def check_amounts(args: argparse.Namespace) -> None:
-    """Raises `UsageError` for a duration or size that no table can use."""
-    for name in _AMOUNTS.keys() & vars(args).keys():
-        amount_of(args, name, None)
 
 
 def strategy_of(args: argparse.Namespace) -> Strategy:

@@ -15,9 +15,8 @@ from functools import partial
 
 import structlog
 
+from compactord.cli.amounts import amount_of, check_amounts
 from compactord.cli.argument_values import (
-    amount_of,
-    check_amounts,
     check_overrides,
     engine_config,
     partitions_of,

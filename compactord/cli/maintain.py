@@ -12,7 +12,7 @@ from functools import partial
 from operator import methodcaller
 
 from compactord.catalog.access import TableAccess
-from compactord.cli.argument_values import amount_of, check_amounts
+from compactord.cli.amounts import amount_of, check_amounts
 from compactord.cli.compact import progress_reporter
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered
 from compactord.cli.registries import registries_of

@@ -5,16 +5,12 @@ from __future__ import annotations
 import argparse
 import threading
 
-from compactord.cli.argument_values import amount_of, warehouse_config
+from compactord.cli.amounts import amount_of
 from compactord.cli.catalog_arguments import refuse_catalog_arguments
-from compactord.cli.registries import registries_of
 from compactord.cli.running import OK, stop_on_signals
-from compactord.cli.serve import open_configured
-from compactord.clock import SystemClock
-from compactord.config.policy import NAMELESS
 from compactord.errors import UsageError
 from compactord.top.daemon import DaemonSource
-from compactord.top.status import Source, WarehouseSource
+from compactord.top.status import Source
 from compactord.top.top import run
 
 _LEAST_WIDTH = 40
@@ -41,6 +37,14 @@ def _source(args: argparse.Namespace, stop: threading.Event) -> Source:
     if args.url is not None:
         refuse_catalog_arguments(args)
         return DaemonSource(args.url)
+    # Slow to import, and not needed to query a service.
+    from compactord.cli.argument_values import warehouse_config
+    from compactord.cli.registries import registries_of
+    from compactord.cli.serve import open_configured
+    from compactord.clock import SystemClock
+    from compactord.config.policy import NAMELESS
+    from compactord.top.warehouse import WarehouseSource
+
     registries = registries_of(args)
     loaded = warehouse_config(args, registries)
     catalog = open_configured(loaded.config, NAMELESS, registries)

@@ -30,6 +30,7 @@ from compactord.config.choices import LogFormat, LogLevel, MaintenanceRule, Mode
 from compactord.config.registries import OWN, ConfigRegistries, registries_of
 from compactord.config.section import Section, wrong_value
 from compactord.config.values import (
+    LEAST_TASK_MEMORY_BYTES,
     Digits,
     DurationMs,
     Flag,
@@ -203,8 +204,6 @@ class Rule(Section):
     """settings of these tables"""
 
 
-# With less memory a merge cannot hold its own buffers.
-LEAST_TASK_MEMORY_BYTES = 32 << 20
 _EVERYTHING = re.compile(".*", re.ASCII)
 _CATALOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")

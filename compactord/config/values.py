@@ -23,6 +23,9 @@ _DURATION_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1
 _SIZE_UNITS = (("tb", 1 << 40), ("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10), ("b", 1))
 _BARE = re.compile(r"[0-9]+")
 
+# With less memory a merge cannot hold its own buffers.
+LEAST_TASK_MEMORY_BYTES = 32 << 20
+
 
 def duration_text(amount_ms: int) -> str:
     """`90000` → `90 s`: exact, in the largest unit without a remainder."""

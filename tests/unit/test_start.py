@@ -66,6 +66,8 @@ def test_help_imports_nothing_but_the_parser(command: list[str]) -> None:
         ["tables", "--url", "URL", "--table", "lake.d.calm"],
         ["why", "d.calm", "--url", "URL"],
         ["tables", "--url", "http://127.0.0.1:1"],
+        ["status", "--url", "URL"],
+        ["top", "--once", "--url", "URL"],
         ["tables", "--url", "URL", "--database", "none"],
         ["why", "d.calm", "--url", "URL", "--metastore", "jdbc"],
         ["plan", "--warehouse", "/none", "--tabel", "d.t"],
@@ -82,7 +84,9 @@ def test_a_query_of_a_service_and_a_wrong_argument_import_no_engine(arguments: l
         _, found = _ended(*given)
     finally:
         service.server.stop()
-    assert found.isdisjoint(set(_HEAVY))
+    # `top` draws with rich, and durations are parsed beside types of pydantic.
+    usual = {"rich", "pydantic"} if arguments[0] == "top" else set()
+    assert found.isdisjoint(set(_HEAVY) - usual)
 
 
 @pytest.mark.parametrize("command", ["inspect", "plan"])

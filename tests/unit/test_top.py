@@ -34,8 +34,9 @@ from compactord.storage.local import LocalStorage
 from compactord.table.status import Backlog
 from compactord.top.daemon import DaemonSource, NoAnswer
 from compactord.top.frame import age_cell, frame, size_cell
-from compactord.top.status import Rates, WarehouseSource, rates_between, shown_name
+from compactord.top.status import Rates, rates_between, shown_name
 from compactord.top.top import run
+from compactord.top.warehouse import WarehouseSource
 from tests.builders import VirtualClock, compact, fill_keyed, keyed_table, writer
 from tests.storages import Call, HookedStorage, MemoryStorage
 from tests.views import (
