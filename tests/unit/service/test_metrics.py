@@ -145,6 +145,10 @@ def eventful() -> ServiceView:
         table_view("sales.calm"),
         append_view(),
         table_view("sales.off", status=TableStatus.PAUSED),
+        *(
+            table_view(f"sales.{each.value}", status=TableStatus.HALTED, halt=halt(each))
+            for each in HaltReason
+        ),
         pattern_excluded_view(),
     )
     picks = {
