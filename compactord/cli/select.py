@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -153,10 +153,13 @@ def choose(args: argparse.Namespace) -> TableSelection:
                 )
             )
     is_part = (args.database, args.tables) != (None, None)
-    if not targets and not unreadable and is_part and not _are_empty(catalogs.values()):
+    known: Sequence[TableRef] = ()
+    if not targets and not unreadable and is_part:
+        known = [table for each in catalogs.values() for table in each.list_tables().tables]
+    # An empty warehouse has no tables yet, whatever is selected.
+    if known:
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         places = ", ".join(catalog.warehouse for catalog in catalogs.values())
-        known = [table for each in catalogs.values() for table in each.list_tables().tables]
         hint = suggestion(args, {(table.database, table.full_name) for table in known})
         raise TableNotFound(f"there is no table of {what} in {places}{hint}")
     return TableSelection(
@@ -165,10 +168,6 @@ def choose(args: argparse.Namespace) -> TableSelection:
         targets=tuple(targets),
         unreadable=unreadable,
     )
-
-
-def _are_empty(catalogs: Iterable[Catalog]) -> bool:
-    return not any(catalog.list_tables().tables for catalog in catalogs)
 
 
 def side_by_side(call: Callable[[T], R], each: Sequence[T]) -> list[R]:
