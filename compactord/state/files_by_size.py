@@ -64,6 +64,18 @@ def named(ours: pa.LargeStringArray, names: Set[str]) -> Mask:
     return np.fromiter((name in names for name in ours.to_pylist()), np.bool_, len(ours))
 
 
+def formats_of(names: pa.LargeStringArray) -> set[str]:
+    """The formats of files by their names. Raises `FormatError` for a name without a format."""
+    if not len(names):
+        return set()
+    first = names[0].as_py()
+    usual = paths.format_of(first)
+    # Mostly all have one format; what follows it in a name is its compression.
+    ending = first[first.rindex(f".{usual}") :]
+    others = names.filter(pc.invert(pc.ends_with(names, ending)))
+    return {usual, *map(paths.format_of, others.to_pylist())}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesBySize:
     """Files of one bucket in the order of size, smallest sequence number and name.
@@ -158,12 +170,4 @@ class FilesBySize:
 
         Raises `FormatError` for a name without a format.
         """
-        names = self._names
-        if not len(names):
-            return set()
-        first = names[0].as_py()
-        usual = paths.format_of(first)
-        # Mostly all have one format; what follows it in a name is its compression.
-        ending = first[first.rindex(f".{usual}") :]
-        others = names.filter(pc.invert(pc.ends_with(names, ending)))
-        return {usual, *map(paths.format_of, others.to_pylist())}
+        return formats_of(self._names)

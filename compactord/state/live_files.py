@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from compactord.errors import FormatError
-from compactord.paimon import paths
 from compactord.paimon.avro.columns import Ints
 from compactord.paimon.data_file import (
     BucketFiles,
@@ -40,7 +39,13 @@ from compactord.state.base_files import (
     BucketSummary,
     TopLevel,
 )
-from compactord.state.files_by_size import FilesBySize, SizeColumns, named, names_of
+from compactord.state.files_by_size import (
+    FilesBySize,
+    SizeColumns,
+    formats_of,
+    named,
+    names_of,
+)
 
 # A layer is merged into the one below unless that one is this many times larger.
 _LAYER_RATIO = 2
@@ -248,9 +253,9 @@ class LiveFiles:
         found: set[str] = set()
         for bucket in self.bucket_ids():
             rows, added = self._smaller(bucket, None)
-            names = self.base.names(rows[:most]).to_pylist()
-            names += [entry.file.file_name for entry in added]
-            found.update(map(paths.format_of, names))
+            ours = self.base.names(rows[:most])
+            names = pa.concat_arrays([ours, names_of([entry.file for entry in added])])
+            found |= formats_of(names)
             most -= len(names)
             if most <= 0:
                 break
