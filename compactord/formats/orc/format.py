@@ -20,7 +20,7 @@ from compactord.errors import DataFileDamaged, SubcompactionError, UnreadableCol
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
 from compactord.formats.layout import Layout, RowRange, null_values, partition_arrays
 from compactord.formats.orc import NAME
-from compactord.formats.orc.tail import checked_tail
+from compactord.formats.orc.tail import checked_schema
 from compactord.formats.orc.values import (
     holds,
     recorded,
@@ -31,12 +31,13 @@ from compactord.formats.orc.values import (
     without_ids,
 )
 from compactord.formats.row_bounds import RowBounds
+from compactord.model import InputFile
 from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.options import values as option_values
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.types import DataField, arrow_field, type_text
 from compactord.storage.base import Storage
-from compactord.storage.ranges import opened
+from compactord.storage.ranges import Fetcher, opened
 
 # Arrow's names by Paimon's.
 _CODECS = {"zstd": "zstd", "snappy": "snappy", "zlib": "zlib", "lz4": "lz4", "none": "uncompressed"}
@@ -65,6 +66,11 @@ class OrcEncoding:
 
 
 class OrcFile(OpenFile):
+    def __init__(self, storage: Storage, fetcher: Fetcher, file: InputFile) -> None:
+        super().__init__(storage, fetcher, file)
+        # The file's columns, once its metadata are checked.
+        self._schema: pa.Schema | None = None
+
     def open_bytes(self, layout: Layout) -> int:
         return min(self.file.size_bytes, _STRIPE_BYTES) + _READER_BYTES
 
@@ -100,11 +106,12 @@ class OrcFile(OpenFile):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[pa.NativeFile, pa.Schema]]:
-        """The open file and its columns. Raises as `checked_tail`."""
+        """The open file and its columns. Raises as `checked_schema`."""
         with reading(self.file.path, NAME), opened(self.storage, self.file) as stream:
-            schema = checked_tail(stream, self.file).schema
-            stream.seek(0)
-            yield stream, schema
+            if self._schema is None:
+                self._schema = checked_schema(stream, self.file)
+                stream.seek(0)
+            yield stream, self._schema
 
     def _check_count(self, rows: int) -> None:
         if rows != self.file.row_count:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -29,7 +28,7 @@ _STREAMS_MAX = 10
 # The numbers of fields in messages.
 _PS_FOOTER, _PS_CODEC, _PS_BLOCK, _PS_METADATA, _PS_MAGIC = 1, 2, 3, 5, 8000
 _STRIPES, _TYPES, _ROWS, _ENCRYPTION = 3, 4, 6, 10
-_KIND, _SUBTYPES, _NAMES, _PRECISION, _SCALE, _ATTRIBUTES = 1, 2, 3, 5, 6, 7
+_KIND, _SUBTYPES, _NAMES, _PRECISION, _SCALE = 1, 2, 3, 5, 6
 
 _SIMPLE = {
     0: pa.bool_(),
@@ -56,26 +55,18 @@ class _Broken(Exception):
     """Bytes that do not follow the format."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
-    """The columns of a file as Arrow types, and the rows of its stripes."""
-
-    schema: pa.Schema
-    stripe_rows: tuple[int, ...]
-
-
-def checked_tail(stream: pa.NativeFile, file: InputFile) -> Tail:
-    """The metadata of an open file. Raises `DataFileDamaged` if they do not fit.
+def checked_schema(stream: pa.NativeFile, file: InputFile) -> pa.Schema:
+    """The columns of an open file as Arrow types. Raises `DataFileDamaged` for damaged metadata.
 
     Raises `FileNotSupported` for encrypted files and for types that tables cannot have.
     """
     try:
-        return _tail(stream, file)
+        return _checked(stream, file)
     except _Broken as error:
         raise DataFileDamaged(file.path, f"not a readable ORC file ({error})") from error
 
 
-def _tail(stream: pa.NativeFile, file: InputFile) -> Tail:
+def _checked(stream: pa.NativeFile, file: InputFile) -> pa.Schema:
     size = file.size_bytes
     end = _read(stream, max(0, size - _POSTSCRIPT_BYTES_MAX), min(size, _POSTSCRIPT_BYTES_MAX))
     length = end[-1] + 1 if end else 0
@@ -96,11 +87,11 @@ def _tail(stream: pa.NativeFile, file: InputFile) -> Tail:
         raise FileNotSupported(file.path, "encrypted ORC files are not read")
     types = [_parsed(each, "a type") for each in _bytes(footer, _TYPES)]
     schema = _schema(types, file.path)
-    rows = tuple(_stripes(stream, footer, len(types), content_end, inflate))
-    for what, found in (("stripes", sum(rows)), ("footer", _number(footer, _ROWS))):
+    rows = sum(_stripes(stream, footer, len(types), content_end, inflate))
+    for what, found in (("stripes", rows), ("footer", _number(footer, _ROWS))):
         if found != file.row_count:
             raise _Broken(f"its {what} count {found} rows, the manifest {file.row_count}")
-    return Tail(schema=schema, stripe_rows=rows)
+    return schema
 
 
 def _stripes(
