@@ -86,10 +86,14 @@ def status(args: argparse.Namespace) -> int:
         perf_data = ""
     else:
         problems = list(problems_of(view))
-        verdict = max((each.verdict for each in problems), key=_gravity, default=Verdict.WELL)
+        verdict = max(
+            (each.verdict for each in problems),
+            key=lambda verdict: verdict.code,
+            default=Verdict.WELL,
+        )
         found = _figures(view, problems)
-        lines = list(_lines(args.url, view, problems))
-        perf_data = _performance_data(view, problems)
+        lines = list(_lines(args.url, view, found, problems))
+        perf_data = _performance_data(found)
     if args.nagios:
         first = f"COMPACTORD {verdict.nagios_word} - {lines[0]}".replace("|", "/")
         lines = [first + perf_data, *lines[1:]]
@@ -126,7 +130,7 @@ def _figures(view: ServiceView, problems: Sequence[Problem]) -> dict[str, Any]:
     """For --json. Sizes are bytes, times milliseconds since the epoch."""
     return {
         **plain_fields(("instance", "version", "started_ms", "now_ms"), view),
-        "tables": dict(sorted(_states(view).items())),
+        "tables": dict(sorted(Counter(table.status.value for table in view.tables).items())),
         "backlog_bytes": sum(table.backlog.size_bytes for table in view.tables),
         "queued": sum(view.queued.values()),
         "running": view.engine.running,
@@ -139,14 +143,6 @@ def _figures(view: ServiceView, problems: Sequence[Problem]) -> dict[str, Any]:
             for each in problems
         ],
     }
-
-
-def _gravity(verdict: Verdict) -> int:
-    return verdict.code
-
-
-def _states(view: ServiceView) -> Mapping[str, int]:
-    return Counter(table.status.value for table in view.tables)
 
 
 def _detail(table: TableView, need: Attention, now_ms: int) -> str:
@@ -168,17 +164,19 @@ def _detail(table: TableView, need: Attention, now_ms: int) -> str:
     return "; ".join(found)
 
 
-def _lines(url: str, view: ServiceView, problems: Sequence[Problem]) -> Iterator[str]:
+def _lines(
+    url: str, view: ServiceView, figures: Mapping[str, Any], problems: Sequence[Problem]
+) -> Iterator[str]:
     """A page of text; the first line is a summary."""
-    states = ", ".join(f"{count} {state}" for state, count in sorted(_states(view).items()))
+    states = ", ".join(f"{count} {state}" for state, count in figures["tables"].items())
     tables = count_text(len(view.tables), "table") + (f" ({states})" if states else "")
     yield f"{count_text(len(problems), 'problem')}, {tables}"
     up = age_text(view.now_ms - view.started_ms)
     yield f"compactord {view.version} at {url}, {view.instance}, up for {up}"
-    backlog = size_text(sum(table.backlog.size_bytes for table in view.tables))
     yield (
-        f"{view.engine.running} of {count_text(view.engine.slots, 'slot')} busy, "
-        f"{count_text(sum(view.queued.values()), 'compaction')} waiting, {backlog} due"
+        f"{figures['running']} of {count_text(figures['slots'], 'slot')} busy, "
+        f"{count_text(figures['queued'], 'compaction')} waiting, "
+        f"{size_text(figures['backlog_bytes'])} due"
     )
     for each in problems[:_SHOWN]:
         yield ""
@@ -194,10 +192,10 @@ def _lines(url: str, view: ServiceView, problems: Sequence[Problem]) -> Iterator
         yield f"and {count_text(len(problems) - _SHOWN, 'more problem')}: --json has all"
 
 
-def _performance_data(view: ServiceView, problems: Sequence[Problem]) -> str:
+def _performance_data(figures: Mapping[str, Any]) -> str:
     """The end of a line for Nagios, which draws charts of these numbers."""
-    backlog = sum(table.backlog.size_bytes for table in view.tables)
+    tables, problems = sum(figures["tables"].values()), len(figures["problems"])
     return (
-        f" | tables={len(view.tables)} problems={len(problems)} backlog={backlog}B "
-        f"queued={sum(view.queued.values())} slots_busy={view.engine.running}"
+        f" | tables={tables} problems={problems} backlog={figures['backlog_bytes']}B "
+        f"queued={figures['queued']} slots_busy={figures['running']}"
     )
