@@ -12,7 +12,7 @@ as nanoseconds since the epoch, texts as str, decimals as Decimal.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
+from compactord.errors import UnreadableColumn
 from compactord.kernels.keys import slice_range
 from compactord.model import KeyRange
 from compactord.paimon.binary_row import Value, decode_row, text_of, unscaled
@@ -351,6 +352,34 @@ def without_nulls(array: pa.Array) -> pa.Array:
     if t.is_list(type_):
         return pa.Array.from_buffers(type_, len(array), [None, buffers[1]], children=[array.values])
     return pa.Array.from_buffers(type_, len(array), [None, *buffers[1:]])
+
+
+def table_columns(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    path: str,
+    partition: Mapping[str, pa.Array],
+    cast: Callable[[pa.Array, pa.Field], pa.Array],
+) -> pa.RecordBatch:
+    """The columns of `schema`, in its types and order; `batch` has columns with the same names.
+
+    Missing columns are null, or have their single value in `partition`. Columns of another type are
+    `cast`. Raises what `cast` raises, and `UnreadableColumn` for a null in a NOT NULL column.
+    """
+    columns = []
+    for field in schema:
+        if batch.schema.get_field_index(field.name) >= 0:
+            column = batch.column(field.name)
+        elif field.name in partition:
+            column = partition[field.name].take(pa.array(np.zeros(batch.num_rows, np.int32)))
+        else:
+            column = null_values(batch.num_rows, field.type)
+        if not column.type.equals(field.type):
+            column = cast(column, field)
+        if not field.nullable and column.null_count:
+            raise UnreadableColumn(path, f"column {field.name} is NOT NULL and holds nulls")
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def null_values(count: int, wanted: pa.DataType) -> pa.Array:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import orc
 
 from compactord.errors import DataFileDamaged, SubcompactionError, UnreadableColumn
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
-from compactord.formats.layout import Layout, RowRange, null_values, partition_arrays
+from compactord.formats.layout import Layout, RowRange, partition_arrays, table_columns
 from compactord.formats.orc import NAME
 from compactord.formats.orc.tail import checked_schema
 from compactord.formats.orc.values import (
@@ -148,32 +147,26 @@ class OrcFile(OpenFile):
             raise UnreadableColumn(self.file.path, "the file has none of the table's columns")
         return layout.without(absent)
 
-    def _unreadable(self, field: DataField, why: str) -> UnreadableColumn:
+    def _unreadable(self, field: DataField | pa.Field, why: str) -> UnreadableColumn:
         return UnreadableColumn(self.file.path, f"column {field.name}: {why}")
 
     def _converted(
         self, batch: pa.RecordBatch, layout: Layout, partition: Mapping[str, pa.Array]
     ) -> pa.RecordBatch:
-        columns = []
-        for field, wanted in zip(layout.row_fields, layout.row_schema, strict=True):
-            if batch.schema.get_field_index(field.name) >= 0:
-                column = batch.column(field.name)
-                why = unusable_moment(column, written=False)
-                if why is not None:
-                    raise self._unreadable(field, why)
-                column = self._cast(trimmed(column, field), field, wanted.type)
-            elif field.name in partition:
-                column = partition[field.name].take(pa.array(np.zeros(batch.num_rows, np.int32)))
-            else:
-                column = null_values(batch.num_rows, wanted.type)
-            if not wanted.nullable and column.null_count:
-                raise self._unreadable(field, "it is NOT NULL and holds nulls")
-            columns.append(column)
-        return pa.RecordBatch.from_arrays(columns, schema=layout.row_schema)
+        fields = [f for f in layout.row_fields if batch.schema.get_field_index(f.name) >= 0]
+        usable = [self._usable(batch.column(field.name), field) for field in fields]
+        found = pa.RecordBatch.from_arrays(usable, names=[field.name for field in fields])
+        return table_columns(found, layout.row_schema, self.file.path, partition, self._cast)
 
-    def _cast(self, column: pa.Array, field: DataField, wanted: pa.DataType) -> pa.Array:
+    def _usable(self, column: pa.Array, field: DataField) -> pa.Array:
+        why = unusable_moment(column, written=False)
+        if why is not None:
+            raise self._unreadable(field, why)
+        return trimmed(column, field)
+
+    def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:
-            return column.cast(wanted)
+            return column.cast(field.type)
         except pa.ArrowInvalid as error:
             raise self._unreadable(field, f"a value does not fit its type ({error})") from error
 

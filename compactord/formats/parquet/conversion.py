@@ -9,13 +9,14 @@ column has several.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
 from compactord.errors import FormatError, UnreadableColumn
-from compactord.formats.layout import null_values
+from compactord.formats.layout import null_values, table_columns
 from compactord.formats.parquet.int96 import convert
 from compactord.paimon.types import DataField, arrow_type
 
@@ -27,28 +28,11 @@ _WHOLE = pa.decimal128(20, 0)
 def converted(
     batch: pa.RecordBatch, schema: pa.Schema, path: str, partition: Mapping[str, pa.Array] = _NONE
 ) -> pa.RecordBatch:
-    """The columns of `schema`, in its types and order; `batch` has columns with the same names.
-
-    Missing columns are null, or have their single value in `partition`. Raises `UnreadableColumn`
-    for a value that does not fit and for a null in a NOT NULL column.
-    """
+    """As `table_columns`. Raises `UnreadableColumn` also for a value that does not fit."""
     if batch.schema.equals(schema):
         # Parquet cannot hold nulls in a column that the file itself declares required.
         return batch
-    columns = []
-    for field in schema:
-        if batch.schema.get_field_index(field.name) >= 0:
-            column = batch.column(field.name)
-        elif field.name in partition:
-            column = partition[field.name].take(pa.array(np.zeros(batch.num_rows, np.int32)))
-        else:
-            column = null_values(batch.num_rows, field.type)
-        if not column.type.equals(field.type):
-            column = _cast(column, field, path)
-        if not field.nullable and column.null_count:
-            raise UnreadableColumn(path, f"column {field.name} is NOT NULL and holds nulls")
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return table_columns(batch, schema, path, partition, partial(_cast, path=path))
 
 
 def _cast(column: pa.Array, field: pa.Field, path: str) -> pa.Array:
