@@ -156,7 +156,7 @@ def choose(args: argparse.Namespace) -> TableSelection:
     known: Sequence[TableRef] = ()
     if not targets and not unreadable and is_part:
         known = [table for each in catalogs.values() for table in each.list_tables().tables]
-    # An empty warehouse has no tables yet, whatever is selected.
+    # An empty warehouse has no tables yet: no selection is wrong there.
     if known:
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         places = ", ".join(catalog.warehouse for catalog in catalogs.values())
