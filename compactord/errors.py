@@ -37,8 +37,9 @@ caught. A message names the table or object, the expected and the found value, a
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 
 class CompactordError(Exception):
@@ -203,3 +204,36 @@ class CommitUnknown(CommitError):
 
 class SubcompactionError(CompactordError):
     """A merge failed permanently; none of its files were published."""
+
+
+class ErrorKind(enum.StrEnum):
+    """The class of an error by its name, which crosses processes and stands in JSON.
+
+    The members are the kinds that decide something. Any other name is a value as well, so reports
+    keep the names of foreign errors, for example of Spark's.
+    """
+
+    NONE = ""
+    ACCESS_DENIED = "AccessDenied"
+    CANCELLED = "Cancelled"
+    COMMIT_GAVE_UP = "CommitGaveUp"
+    DATA_FILE_DAMAGED = "DataFileDamaged"
+    DATA_FILE_MISSING = "DataFileMissing"
+    FORMAT_ERROR = "FormatError"
+    OBJECT_NOT_FOUND = "ObjectNotFound"
+    READ_ONLY_FILE_SYSTEM = "ReadOnlyFileSystem"
+    STORE_FULL = "StoreFull"
+    TABLE_NOT_FOUND = "TableNotFound"
+    TIME_LIMIT_PASSED = "TimeLimitPassed"
+    UNREADABLE_COLUMN = "UnreadableColumn"
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """The kind of an error."""
+        return cls(type(error).__name__)
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        kind = str.__new__(cls, value)
+        kind._name_ = kind._value_ = str(value)
+        return kind

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from compactord.errors import FormatError
+from compactord.errors import ErrorKind, FormatError
 
 # Slow to import, and the clients of a service need only names and reasons.
 if TYPE_CHECKING:
@@ -517,7 +517,7 @@ class SubcompactionFailure:
     compaction_id: int
     index: int
     kind: FailureKind
-    error: str
+    error: ErrorKind
     message: str
     path: str = ""
     traceback: str = ""

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
 from compactord.clock import Clock, SystemClock
-from compactord.errors import CompactordError, EngineUnavailable
+from compactord.errors import CompactordError, EngineUnavailable, ErrorKind
 from compactord.model import (
     FailureKind,
     Subcompaction,
@@ -95,7 +95,7 @@ def cancelled(subcompaction: Subcompaction) -> SubcompactionFailure:
         compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
         kind=FailureKind.LOST,
-        error="Cancelled",
+        error=ErrorKind.CANCELLED,
         message="the subcompaction was cancelled",
     )
 
@@ -110,7 +110,7 @@ _JOB_SECONDS_MAX = 0.5
 class JobFailed(CompactordError):
     """A job returned no outcome; `detail` is the long text for logs."""
 
-    def __init__(self, kind: FailureKind, error: str, message: str, detail: str = "") -> None:
+    def __init__(self, kind: FailureKind, error: ErrorKind, message: str, detail: str = "") -> None:
         self.kind = kind
         self.error = error
         self.detail = detail
@@ -379,12 +379,14 @@ class PooledEngine:
         """Thread entry. Its subcompactions have exactly one outcome each, even after an error."""
         try:
             self._carrier.run(job)
-            failed = JobFailed(FailureKind.LOST, "NoOutcome", "its worker returned no outcome")
+            failed = JobFailed(
+                FailureKind.LOST, ErrorKind("NoOutcome"), "its worker returned no outcome"
+            )
         except JobFailed as error:
             failed = error
         except Exception as error:  # noqa: BLE001 - the border: no outcome may be missing
             detail = traceback.format_exc()
-            failed = JobFailed(FailureKind.TRANSIENT, type(error).__name__, str(error), detail)
+            failed = JobFailed(FailureKind.TRANSIENT, ErrorKind.of(error), str(error), detail)
         with self._lock:
             del self._jobs[job]
             job.until_s = 0.0

@@ -39,7 +39,7 @@ from compactord.engine.jvm import find_java
 from compactord.engine.leases import LeaseOffice, take
 from compactord.engine.masters import Messages, new_scratch
 from compactord.engine.worker import Assignment, run_batches, run_payloads
-from compactord.errors import EngineUnavailable
+from compactord.errors import EngineUnavailable, ErrorKind
 from compactord.model import FailureKind
 from compactord.rewrite.pipeline import usable_cores
 
@@ -150,7 +150,7 @@ class ConnectCarrier:
             return [bytes(row[0]) for row in frame.collect()]
         except Exception as error:
             # Connect has many error classes, which differ between versions.
-            name = type(error).__name__
+            name = ErrorKind.of(error)
             kind = FailureKind.TRANSIENT if name == "PythonException" else FailureKind.LOST
             messages = self._messages
             raise JobFailed(
@@ -360,7 +360,7 @@ class ClassicCarrier:
     def _driver_failure(self, error: Exception) -> JobFailed:
         why = self._driver.messages.brief(error)
         text = f"Spark's driver process is gone ({why}).{self._driver.last_words()}"
-        return JobFailed(FailureKind.LOST, type(error).__name__, text)
+        return JobFailed(FailureKind.LOST, ErrorKind.of(error), text)
 
     def _job_failure(self, error: Any) -> JobFailed:
         """A failed job: LOST, unless Python failed, which proves that the worker was alive."""
@@ -376,4 +376,6 @@ class ClassicCarrier:
         kind = FailureKind.TRANSIENT if in_python else FailureKind.LOST
         name = (names or ["Py4JJavaError"])[-1].rsplit(".", 1)[-1]
         messages = self._driver.messages
-        return JobFailed(kind, name, messages.brief(message), messages.redacted(str(error)))
+        return JobFailed(
+            kind, ErrorKind(name), messages.brief(message), messages.redacted(str(error))
+        )

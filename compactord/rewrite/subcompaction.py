@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from compactord.clock import Clock, SystemClock
-from compactord.errors import AccessDenied, ErrorAtPath, StorageError, UnreadableColumn
+from compactord.errors import AccessDenied, ErrorAtPath, ErrorKind, StorageError, UnreadableColumn
 from compactord.formats.base import Copier
 from compactord.formats.layout import Layout, append_layout, keyed_layout, row_range
 from compactord.formats.registry import FORMATS, Formats, format_named
@@ -140,7 +140,7 @@ def run_subcompaction(
             compaction_id=subcompaction.compaction_id,
             index=subcompaction.index,
             kind=failure_kind(error),
-            error=type(error).__name__,
+            error=ErrorKind.of(error),
             message=str(error),
             path=error.path if isinstance(error, ErrorAtPath) else "",
             traceback=traceback.format_exc(),

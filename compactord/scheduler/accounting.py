@@ -18,9 +18,7 @@ from compactord.errors import (
     CompactordError,
     DataFileDamaged,
     DataFileMissing,
-    FormatError,
-    ObjectNotFound,
-    UnreadableColumn,
+    ErrorKind,
 )
 from compactord.maintenance.kind import Round
 from compactord.model import Conflict, RewriteStats, SubcompactionFailure
@@ -99,11 +97,11 @@ def _put(
     )
 
 
-def _halt_of(error: str, failures: int, retry: Retry) -> HaltReason | None:
+def _halt_of(error: ErrorKind, failures: int, retry: Retry) -> HaltReason | None:
     """The halt reason shown for the bucket, or None until it has failed often enough."""
-    if error == DataFileMissing.__name__:
+    if error == ErrorKind.DATA_FILE_MISSING:
         return HaltReason.DATA_FILE_MISSING
-    if error == DataFileDamaged.__name__ and failures >= _DAMAGED_MAX:
+    if error == ErrorKind.DATA_FILE_DAMAGED and failures >= _DAMAGED_MAX:
         return failure_reason(error)
     if not error or failures < retry.halt_after_consecutive_failures:
         return None
@@ -124,7 +122,7 @@ def quarantine_damaged(scheduled: ScheduledTable, planned: Planned, now_ms: int)
         known = scheduled.quarantined.get(each.bucket)
         if known is not None and known.is_damaged and known.message == each.message:
             continue
-        is_partly = each.error == UnreadableColumn.__name__
+        is_partly = each.error == ErrorKind.UNREADABLE_COLUMN
         if known is not None and not known.is_damaged and is_partly:
             continue
         quarantined = QuarantinedBucket(
@@ -210,7 +208,7 @@ class Accounting:
             scheduled.tell(events.Conflicted(name=scheduled.name, conflict=drop.conflict))
             if record.pending.bucket not in damaged:
                 cause = cycle.causes.get(record.compaction_id)
-                damage = Failure(message=drop.why, error=FormatError.__name__)
+                damage = Failure(message=drop.why, error=ErrorKind.FORMAT_ERROR)
                 if isinstance(cause, DataFileMissing | DataFileDamaged):
                     damage = Failure.of(cause)
                 quarantine(record, damage, self.retry, now_ms)
@@ -317,7 +315,7 @@ class Accounting:
         # Stores and databases write arbitrary text into errors.
         message, why = redact_text(str(error)), halt_for(error)
         if why is None and scheduled.poll_failures >= self.retry.halt_after_consecutive_failures:
-            why = HaltReason.REPEATED_FAILURES, advice(type(error).__name__)
+            why = HaltReason.REPEATED_FAILURES, advice(ErrorKind.of(error))
         if why is not None:
             self._halt(scheduled, HaltEnd.CYCLE, why, message, now_ms)
         else:
@@ -447,7 +445,7 @@ def is_undecided(failure: SubcompactionFailure | None) -> TypeGuard[Subcompactio
     """Whether the next cycle decides: about the cause, or about unreadable files."""
     if failure is None:
         return False
-    kinds = (ObjectNotFound.__name__, DataFileDamaged.__name__)
+    kinds = (ErrorKind.OBJECT_NOT_FOUND, ErrorKind.DATA_FILE_DAMAGED)
     return failure.error in kinds or bool(failure.unreadable)
 
 

@@ -10,6 +10,7 @@ import enum
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from compactord.errors import ErrorKind
 from compactord.model import (
     CompactReason,
     Conflict,
@@ -131,10 +132,6 @@ class TableCounters:
         return replace(self, compactions=self.compactions.copy(), conflicts=self.conflicts.copy())
 
 
-# `SubcompactionFailure.error` of a subcompaction whose time limit has passed.
-TIMED_OUT = "TimeLimitPassed"
-
-
 class Status(enum.Enum):
     """The progress of a compaction; each status follows the one before it."""
 
@@ -224,7 +221,7 @@ class CompactionRecord:
                 compaction_id=self.compaction_id,
                 index=index,
                 kind=FailureKind.POISON,
-                error=TIMED_OUT,
+                error=ErrorKind.TIME_LIMIT_PASSED,
                 message=f"{where}: {part}, about {size_bytes:,} bytes, had no outcome within its"
                 f" time limit of {age_text(1000 * seconds)} and was cancelled",
             )

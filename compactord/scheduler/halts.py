@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compactord import errors
+from compactord.errors import ErrorKind
 from compactord.paimon.data_file import BucketId
-from compactord.scheduler.compaction import TIMED_OUT, Halt, HaltReason
+from compactord.scheduler.compaction import Halt, HaltReason
 from compactord.text import bucket_text
 from compactord.verify.holds import Hold
 
 # Error classes that prove that a live file is missing or damaged.
-CERTAIN = frozenset({errors.DataFileMissing.__name__, errors.DataFileDamaged.__name__})
+CERTAIN = frozenset({ErrorKind.DATA_FILE_MISSING, ErrorKind.DATA_FILE_DAMAGED})
 
 
 class HaltEnd(enum.Enum):
@@ -34,7 +35,7 @@ class Failure:
     """The reason of a failure; `error` is the name of the error's class, empty for none."""
 
     message: str
-    error: str = ""
+    error: ErrorKind = ErrorKind.NONE
 
     @property
     def is_certain(self) -> bool:
@@ -43,7 +44,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: errors.CompactordError) -> Failure:
-        return cls(message=str(error), error=type(error).__name__)
+        return cls(message=str(error), error=ErrorKind.of(error))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class QuarantinedBucket:
 
     failures: int
     message: str
-    error: str
+    error: ErrorKind
     since_ms: int
     until_ms: int
     partition: str
@@ -123,7 +124,7 @@ def _halt_of(reason: HaltReason, lacking: Sequence[tuple[BucketId, QuarantinedBu
 
 def halt_of_hold(hold: Hold, since_ms: int) -> Halt:
     """The halt shown while no file of the table is deleted."""
-    is_missing = hold.error == errors.DataFileMissing.__name__
+    is_missing = hold.error == ErrorKind.DATA_FILE_MISSING
     return Halt(
         reason=HaltReason.DATA_FILE_MISSING if is_missing else HaltReason.DATA_CHECK_FAILED,
         message=str(hold),
@@ -132,9 +133,9 @@ def halt_of_hold(hold: Hold, since_ms: int) -> Halt:
     )
 
 
-def failure_reason(error: str) -> HaltReason:
+def failure_reason(error: ErrorKind) -> HaltReason:
     """The reason of a halt for failed compactions; `error` is the name of the error's class."""
-    is_damage = error in (errors.FormatError.__name__, errors.DataFileDamaged.__name__)
+    is_damage = error in (ErrorKind.FORMAT_ERROR, ErrorKind.DATA_FILE_DAMAGED)
     return HaltReason.DATA_CHECK_FAILED if is_damage else HaltReason.REPEATED_FAILURES
 
 
@@ -160,43 +161,43 @@ def halt_for(error: errors.CompactordError) -> tuple[HaltReason, str] | None:
 
 
 _ADVICE = {
-    errors.AccessDenied.__name__: "Give compactord's user read and write permission on the folder.",
-    errors.ReadOnlyFileSystem.__name__: (
+    ErrorKind.ACCESS_DENIED: "Give compactord's user read and write permission on the folder.",
+    ErrorKind.READ_ONLY_FILE_SYSTEM: (
         "Make the file system writable (the kernel's log shows whether an error made it "
         "read-only), then send SIGHUP; or exclude the table (discovery.excluding_tables)."
     ),
-    errors.FormatError.__name__: (
+    ErrorKind.FORMAT_ERROR: (
         "Check the file that the message names: restore it, or roll the table back to a snapshot "
         "that does not need it."
     ),
-    errors.UnreadableColumn.__name__: (
+    ErrorKind.UNREADABLE_COLUMN: (
         "Rewrite the rows of the file that the message names with the table's column types, or "
         "overwrite the partition."
     ),
-    errors.DataFileDamaged.__name__: (
+    ErrorKind.DATA_FILE_DAMAGED: (
         "Restore the file; or stop the table's writers and roll it back, by the statement if the "
         "message has one. No snapshot expires meanwhile."
     ),
-    TIMED_OUT: (
+    ErrorKind.TIME_LIMIT_PASSED: (
         "Look at the store and at the machine of the worker: one of them hangs. If merges are only "
         "slow, raise limits.task_timeout (compact: --task-timeout)."
     ),
-    errors.DataFileMissing.__name__: (
+    ErrorKind.DATA_FILE_MISSING: (
         "Restore the file; or stop the table's writers and roll it back, by the statement if the "
         "message has one. `compactord verify` lists all missing files, deletion vectors included. "
         "No snapshot expires meanwhile."
     ),
-    errors.StoreFull.__name__: (
+    ErrorKind.STORE_FULL: (
         "Make room, or raise the quota, where the table lives; then send SIGHUP."
     ),
-    errors.TableNotFound.__name__: "Nothing, if it was dropped: the next listing removes it.",
-    errors.CommitGaveUp.__name__: (
+    ErrorKind.TABLE_NOT_FOUND: "Nothing, if it was dropped: the next listing removes it.",
+    ErrorKind.COMMIT_GAVE_UP: (
         "Raise commit.max-retries or commit.timeout of the table; find the job that commits often."
     ),
 }
 
 
-def advice(kind: str) -> str:
+def advice(kind: ErrorKind) -> str:
     """Advice for errors that may be transient; `kind` is the name of the error's class."""
     return _ADVICE.get(
         kind, "Look for compaction_failed and commit events of this table in the log."

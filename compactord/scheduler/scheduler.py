@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from compactord.clock import WallTime
 from compactord.config.model import Limits, Retry
 from compactord.config.policy import TablePolicy
-from compactord.errors import CompactordError
+from compactord.errors import CompactordError, ErrorKind
 from compactord.maintenance.kind import AnyKind, MaintenanceRecord, Round, UnderWay
 from compactord.model import (
     CompactReason,
@@ -151,7 +151,7 @@ class Compactions:
 
 def _lost(why: str) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction_id=0, index=0, kind=FailureKind.LOST, error="Cancelled", message=why
+        compaction_id=0, index=0, kind=FailureKind.LOST, error=ErrorKind.CANCELLED, message=why
     )
 
 

@@ -21,9 +21,8 @@ from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.policy import config_of_warehouse
 from compactord.engine.base import Engine
 from compactord.errors import (
-    AccessDenied,
     EngineUnavailable,
-    ReadOnlyFileSystem,
+    ErrorKind,
     TransientStorageError,
 )
 from compactord.maintenance.kind import AnyKind
@@ -45,7 +44,7 @@ from compactord.table.planning import CompactRequest, PartitionTest, cooldown_te
 from compactord.table.subcompactions import WorkerSpec
 
 _log = structlog.get_logger()
-_DENIED = {AccessDenied.__name__, ReadOnlyFileSystem.__name__}
+_DENIED = {ErrorKind.ACCESS_DENIED, ErrorKind.READ_ONLY_FILE_SYSTEM}
 _YEAR_MS = 365 * 86_400_000
 # Cycles and dispatches: one runs at a time, and the scheduler reserves two for cycles.
 _JOBS_MAX = 4

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compactord.errors import FormatError, UnreadableColumn
+from compactord.errors import ErrorKind, FormatError
 from compactord.model import Compaction, CompactReason, TableKind, WorkKind
 from compactord.paimon.avro.columns import NULL, Ints
 from compactord.paimon.data_file import BucketFiles, BucketId
@@ -127,7 +127,7 @@ class DamagedBucket:
     bucket: BucketId
     partition: str
     message: str
-    error: str = FormatError.__name__
+    error: ErrorKind = ErrorKind.FORMAT_ERROR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,13 +309,13 @@ class TableBacklog:
         for found in self._found:
             found.pop(bucket, None)
         self._kept_files -= self._kept.pop(bucket, ((), 0))[1]
-        kind = UnreadableColumn.__name__
+        kind = ErrorKind.UNREADABLE_COLUMN
         try:
             why = planner.unreadable_text(bucket)
             if why is None or planner.request.kind is TableKind.APPEND_UNAWARE:
                 self._plan(planner, bucket, busy)
         except FormatError as error:
-            why, kind = damage_text(error), FormatError.__name__
+            why, kind = damage_text(error), ErrorKind.FORMAT_ERROR
         if why is not None:
             self._damaged[bucket] = DamagedBucket(
                 bucket=bucket,

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import structlog
 
 from compactord.commit.changes import BucketChange, CommitOutcome, LostCommit
-from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, FormatError
+from compactord.errors import CompactordError, DataFileDamaged, DataFileMissing, ErrorKind
 from compactord.model import (
     Compaction,
     FailureKind,
@@ -237,7 +237,7 @@ class InFlight:
             compaction_id=self.compaction_id,
             index=0,
             kind=FailureKind.POISON,
-            error=FormatError.__name__,
+            error=ErrorKind.FORMAT_ERROR,
             message=f"its subcompactions read {read:,} rows, its files have {rows:,}: bounds of"
             " keys in the footer of one of them do not hold",
         )

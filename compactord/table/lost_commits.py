@@ -30,6 +30,7 @@ from compactord.errors import (
     CommitUnknown,
     CompactordError,
     DataFileDamaged,
+    ErrorKind,
     FormatError,
     ObjectNotFound,
     UnsupportedTable,
@@ -595,10 +596,13 @@ def missing_input(table: OpenTable, compaction: Compaction, state: TableState) -
 def at_input(failure: SubcompactionFailure) -> ObjectNotFound | DataFileDamaged | None:
     """The error of a worker that could not read an input, or None for any other failure."""
     message = failure.message.removesuffix(f": {failure.path}")
-    for kind in (ObjectNotFound, DataFileDamaged):
-        if failure.error == kind.__name__:
-            return kind(failure.path, message)
-    return None
+    match failure.error:
+        case ErrorKind.OBJECT_NOT_FOUND:
+            return ObjectNotFound(failure.path, message)
+        case ErrorKind.DATA_FILE_DAMAGED:
+            return DataFileDamaged(failure.path, message)
+        case _:
+            return None
 
 
 def lost_input(

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from compactord.clock import Clock
-from compactord.errors import CompactordError, FormatError, ObjectNotFound, StorageError
+from compactord.errors import CompactordError, ErrorKind, FormatError, ObjectNotFound, StorageError
 from compactord.ids import Owner
 from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId
@@ -55,7 +55,7 @@ class Hold:
     """
 
     path: str
-    error: str
+    error: ErrorKind
     message: str
     since_ms: int
 
@@ -325,7 +325,7 @@ def _hold_of(files: Sequence[HeldFile]) -> Hold:
     first = files[0]
     return Hold(
         path=first.damage.path,
-        error=type(first.damage.error).__name__,
+        error=ErrorKind.of(first.damage.error),
         message=first.damage.message,
         since_ms=min(each.since_ms for each in files),
     )
@@ -336,7 +336,7 @@ def _unreadable(path: str, error: FormatError, now_ms: int) -> Hold:
         f"{error.message}, so deletions in the table are stopped; run `compactord verify --pages "
         "all`, and delete this file if it finds nothing"
     )
-    return Hold(path=path, error=FormatError.__name__, message=message, since_ms=now_ms)
+    return Hold(path=path, error=ErrorKind.FORMAT_ERROR, message=message, since_ms=now_ms)
 
 
 def _joined(*parts: Sequence[HeldFile]) -> Sequence[HeldFile]:

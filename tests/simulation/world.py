@@ -16,7 +16,7 @@ from compactord.clock import WallTime
 from compactord.commit.changes import BucketChange, LossOutcome
 from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.policy import TablePolicy
-from compactord.errors import CommitGaveUp, CompactordError, FormatError, StorageError
+from compactord.errors import CommitGaveUp, CompactordError, ErrorKind, FormatError, StorageError
 from compactord.maintenance.kind import Round
 from compactord.maintenance.orphans import SweepOrphans
 from compactord.maintenance.snapshots import ExpireSnapshots
@@ -427,7 +427,7 @@ class World:
             compaction_id=number,
             index=index,
             kind=kind,
-            error="E",
+            error=ErrorKind("E"),
             message="it failed",
             traceback="",
         )

@@ -11,7 +11,7 @@ import pytest
 from compactord.clock import SystemClock
 from compactord.engine.base import Job, JobFailed, PooledEngine, cancelled
 from compactord.engine.worker import run_subcompaction
-from compactord.errors import EngineUnavailable
+from compactord.errors import EngineUnavailable, ErrorKind
 from compactord.model import (
     SMALL_BYTES,
     ConcatSpec,
@@ -124,7 +124,7 @@ def test_a_failed_job_is_its_subcompaction_s_outcome(
         compaction_id=7,
         index=3,
         kind=FailureKind.LOST,
-        error="ExecutorLost",
+        error=ErrorKind("ExecutorLost"),
         message="executor 4 is gone",
         traceback="a long text",
     )

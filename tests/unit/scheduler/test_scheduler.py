@@ -15,7 +15,7 @@ from compactord.commit.changes import BucketChange
 from compactord.config.choices import Mode
 from compactord.config.model import Backoff, Limits, Retry
 from compactord.config.windows import Window
-from compactord.errors import StorageError
+from compactord.errors import ErrorKind, StorageError
 from compactord.maintenance.kind import AnyKind, Round
 from compactord.maintenance.orphans import SweepOrphans
 from compactord.maintenance.snapshots import ExpireSnapshots
@@ -188,7 +188,7 @@ class Stage:
             compaction_id=number,
             index=index,
             kind=kind,
-            error=error,
+            error=ErrorKind(error),
             message="bad",
             traceback="",
         )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from compactord.engine.base import Engine
-from compactord.errors import EngineUnavailable
+from compactord.errors import EngineUnavailable, ErrorKind
 from compactord.model import (
     FailureKind,
     RewriteStats,
@@ -38,7 +38,12 @@ def result(number: int) -> SubcompactionResult:
 
 def lost(number: int) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction_id=1, index=number, kind=FailureKind.LOST, error="E", message="", traceback=""
+        compaction_id=1,
+        index=number,
+        kind=FailureKind.LOST,
+        error=ErrorKind("E"),
+        message="",
+        traceback="",
     )
 
 

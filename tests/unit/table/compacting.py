@@ -9,7 +9,7 @@ from compactord.catalog.access import TableAccess
 from compactord.clock import Clock
 from compactord.commit.publish import StorePublisher
 from compactord.engine.worker import run_subcompaction
-from compactord.errors import CompactordError
+from compactord.errors import CompactordError, ErrorKind
 from compactord.maintenance.kind import UnderWay
 from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import FailureKind, Subcompaction, SubcompactionFailure, TableName
@@ -74,7 +74,7 @@ def _poisoned(subcompaction: Subcompaction) -> SubcompactionFailure:
         compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
         kind=FailureKind.POISON,
-        error="E",
+        error=ErrorKind("E"),
         message="it failed",
         traceback="",
     )

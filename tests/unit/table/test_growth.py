@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from compactord.errors import ErrorKind
 from compactord.maintenance.orphans import SweepOrphans
 from compactord.model import (
     FailureKind,
@@ -156,7 +157,7 @@ class Years(Stage):
                 compaction_id=number,
                 index=subcompaction.index,
                 kind=FailureKind.POISON,
-                error="E",
+                error=ErrorKind("E"),
                 message="bad",
                 traceback="",
             )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from compactord.commit.changes import BucketChange
+from compactord.errors import ErrorKind
 from compactord.model import (
     Compaction,
     CompactReason,
@@ -58,7 +59,7 @@ def _failure(
     index: int, kind: FailureKind = FailureKind.TRANSIENT, text: str = ""
 ) -> SubcompactionFailure:
     return SubcompactionFailure(
-        compaction_id=1, index=index, kind=kind, error="E", message=text, traceback=""
+        compaction_id=1, index=index, kind=kind, error=ErrorKind("E"), message=text, traceback=""
     )
 
 

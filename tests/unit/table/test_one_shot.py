@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from compactord.errors import (
     AccessDenied,
     CommitUnknown,
+    ErrorKind,
     StorageError,
     StoreFull,
     TransientStorageError,
@@ -155,7 +156,7 @@ def _failed(subcompaction: Subcompaction, kind: FailureKind) -> SubcompactionFai
         compaction_id=subcompaction.compaction_id,
         index=subcompaction.index,
         kind=kind,
-        error="Broken",
+        error=ErrorKind("Broken"),
         message="this worker is broken",
         traceback="",
     )

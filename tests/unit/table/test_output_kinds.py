@@ -9,7 +9,7 @@ import pytest
 from compactord.commit.changes import BucketChange, NothingCommitted
 from compactord.engine.leases import discard, file_paths
 from compactord.engine.worker import run_subcompaction
-from compactord.errors import CommitError
+from compactord.errors import CommitError, ErrorKind
 from compactord.model import (
     DATA,
     Conflict,
@@ -93,7 +93,12 @@ def test_a_subcompaction_that_succeeded_beside_one_that_failed_leaves_no_file_of
     case: Case,
 ):
     failure = SubcompactionFailure(
-        compaction_id=0, index=1, kind=FailureKind.POISON, error="E", message="", traceback=""
+        compaction_id=0,
+        index=1,
+        kind=FailureKind.POISON,
+        error=ErrorKind("E"),
+        message="",
+        traceback="",
     )
     failed = case.settled(_with_audit(case.subcompaction), failure)
     assert failed.result is failure
