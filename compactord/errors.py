@@ -207,7 +207,7 @@ class SubcompactionError(CompactordError):
 
 
 class ErrorKind(enum.StrEnum):
-    """The class of an error by its name, which crosses processes and stands in JSON.
+    """The class of an error by its name, as it crosses processes and as JSON has it.
 
     The members are the kinds that decide something. Any other name is a value as well, so reports
     keep the names of foreign errors, for example of Spark's.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,16 +26,19 @@ from compactord.paimon.avro.columns import Ints
 from compactord.paimon.manifest.entry_columns import EntryColumns, read_entry_columns
 from compactord.paimon.manifest.foreign import unknown_columns
 from compactord.paimon.manifest.index_manifest import read_entries_but_hash, read_index_entries
-from compactord.paimon.manifest.manifest_files import ManifestFile, read_entries, read_manifest_list
+from compactord.paimon.manifest.manifest_files import ManifestFile, manifests_in, read_entries
 from compactord.paimon.manifest.schemas import MANIFEST, plain_of
 from compactord.paimon.schema import TableRef, parse_object
 from compactord.paimon.snapshot import (
     Snapshot,
+    VersionFile,
+    VersionKind,
     branch_names,
     has_latest_hint,
     hinted_snapshot_id,
     parse_snapshot,
     snapshot_files,
+    version_files,
 )
 from compactord.state.metadata_reader import refuse_unknown_indexes
 from compactord.storage.base import Absences, ObjectStatus, Storage, listed_but_missing
@@ -128,18 +130,6 @@ class Incomplete(Exception):
         super().__init__(reason)
 
 
-class _Version(NamedTuple):
-    """The file of a snapshot, tag or changelog. A rewritten file has another status.
-
-    `snapshot_id` is set for snapshots. With `may_lack`, missing metadata names no files.
-    """
-
-    path: str
-    status: ObjectStatus
-    snapshot_id: int | None = None
-    may_lack: bool = False
-
-
 class UsedNames:
     """Passes the names of all files that the versions of one table name to `note`, in batches.
 
@@ -162,7 +152,7 @@ class UsedNames:
         self._note = note
         self._since_ms = since_ms
         self._of_others = of_others
-        self._read: set[_Version] = set()
+        self._read: set[VersionFile] = set()
         # Lists, manifests and index manifests whose names have been noted.
         self._noted: set[str] = set()
 
@@ -172,9 +162,11 @@ class UsedNames:
         Raises `Incomplete` if the table may be being restored, what reading raises, and
         `UnsupportedTable` for metadata that may name files in unknown ways.
         """
-        missing: dict[_Version, StorageError] = {}
+        missing: dict[VersionFile, StorageError] = {}
         for _ in range(_LISTINGS_MAX):
-            listed = [version for root in self._roots() for version in self._listed(root)]
+            listed = [
+                version for root in self._roots() for version in version_files(self._storage, root)
+            ]
             for version in listed:
                 if version in missing:
                     # It has not expired: the table is damaged, or the store's answer was wrong.
@@ -205,43 +197,31 @@ class UsedNames:
         names = (status.name for status in self._storage.list(paths.schema_folder(root)))
         return any(paths.id_of(name, paths.SCHEMA_PREFIX) is not None for name in names)
 
-    def _listed(self, root: str) -> Iterator[_Version]:
-        """The versions of a table or branch: snapshots from the newest, tags, changelogs."""
-        for snapshot_id, status in sorted(snapshot_files(self._storage, root).items())[::-1]:
-            path = paths.snapshot_path(root, snapshot_id)
-            yield _Version(path, status, snapshot_id)
-        tags, changelogs = paths.tag_folder(root), paths.changelog_folder(root)
-        for status in self._storage.list(tags):
-            if status.name.startswith(paths.TAG_PREFIX) and not status.is_folder:
-                yield _Version(paths.join(tags, status.name), status)
-        for status in self._storage.list(changelogs):
-            # With a number or without. Its metadata may have been deleted with its snapshot.
-            if status.name.startswith(paths.CHANGELOG_PREFIX) and not status.is_folder:
-                yield _Version(paths.join(changelogs, status.name), status, may_lack=True)
-
-    def _read_versions(self, versions: Iterable[_Version]) -> dict[_Version, StorageError]:
+    def _read_versions(self, versions: Iterable[VersionFile]) -> dict[VersionFile, StorageError]:
         """Note the names of `versions`; returns the errors for missing files by version."""
-        missing: dict[_Version, StorageError] = {}
+        missing: dict[VersionFile, StorageError] = {}
         absences = Absences(self._storage)
         for version in versions:
             path = version.path
             try:
                 snapshot = self._snapshot(version)
-                self._note_named(snapshot, absences, may_lack=version.may_lack)
+                # A changelog's metadata may have been deleted with its snapshot.
+                may_lack = version.kind is VersionKind.CHANGELOG
+                self._note_named(snapshot, absences, may_lack=may_lack)
             except ObjectNotFound as error:
                 missing[version] = listed_but_missing(path) if error.path == path else error
                 continue
             is_copy = is_restored(snapshot, version.status, self._since_ms)
-            if version.snapshot_id is not None and is_copy:
+            if version.kind is VersionKind.SNAPSHOT and is_copy:
                 raise Incomplete(f"{path} was copied recently: {MAY_BE_RESTORED}")
             self._read.add(version)
         return missing
 
-    def _snapshot(self, version: _Version) -> Snapshot:
+    def _snapshot(self, version: VersionFile) -> Snapshot:
         path = version.path
         data = self._storage.read(path)
         snapshot = parse_snapshot(data, path)
-        if version.snapshot_id not in (None, snapshot.id):
+        if version.kind is VersionKind.SNAPSHOT and version.name != str(snapshot.id):
             raise FormatError(path, f"holds snapshot {snapshot.id}")
         # Newer releases may name files under keys of their own.
         texts = parse_object(data, path, "a snapshot").values()
@@ -254,26 +234,24 @@ class UsedNames:
         A changelog list may always be missing: expiry deletes the changelog of a tagged snapshot,
         and branches are made from tags.
         """
-        lists = (
-            (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, may_lack),
-            (snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, True),
-            (snapshot.base_manifest_list, snapshot.base_manifest_list_size, may_lack),
-        )
-        self._note(name for name, *_ in lists if name is not None)
+        lists = [(snapshot.delta_list, may_lack), (snapshot.base_list, may_lack)]
+        if snapshot.changelog_list is not None:
+            lists.insert(1, (snapshot.changelog_list, True))
+        self._note(listed.name for listed, _ in lists)
         self._note(each for each in (snapshot.index_manifest, snapshot.statistics) if each)
         index_manifest = snapshot.index_manifest
         if index_manifest is not None and index_manifest not in self._noted:
             with absences.ignore_absent() if may_lack else contextlib.nullcontext():
                 self._note_index_files(index_manifest)
-        for name, size, is_optional in lists:
-            if name is None or name in self._noted:
+        for listed, is_optional in lists:
+            if listed.name in self._noted:
                 continue
             manifests: tuple[ManifestFile, ...] = ()
             with absences.ignore_absent() if is_optional else contextlib.nullcontext():
-                path = paths.manifest_path(self._location, name)
-                manifests = read_manifest_list(self._storage, path, size)
+                manifests = manifests_in(self._storage, self._location, listed)
+                path = paths.manifest_path(self._location, listed.name)
                 self._note_manifests(manifests, path)
-                self._noted.add(name)
+                self._noted.add(listed.name)
             new = [manifest for manifest in manifests if manifest.file_name not in self._noted]
             for some in ([each] for each in new) if is_optional else [new]:
                 with absences.ignore_absent() if is_optional else contextlib.nullcontext():

@@ -12,7 +12,7 @@ import contextlib
 import enum
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -39,6 +39,13 @@ _PROBES = 4
 _LISTINGS_MAX = 10
 # Attempts to read an invalid consumer, as in Java.
 _READINGS_MAX = 10
+
+
+class ManifestListRef(NamedTuple):
+    """A manifest list that a snapshot names. `size_bytes` is None in old snapshots."""
+
+    name: str
+    size_bytes: int | None
 
 
 class CommitKind(enum.Enum):
@@ -85,6 +92,22 @@ class Snapshot:
         if self.uuid is not None:
             return (self.uuid,)
         return (self.commit_user, self.commit_identifier, self.time_ms)
+
+    @property
+    def base_list(self) -> ManifestListRef:
+        """The manifests that the snapshot was built on, perhaps merged."""
+        return ManifestListRef(self.base_manifest_list, self.base_manifest_list_size)
+
+    @property
+    def delta_list(self) -> ManifestListRef:
+        """The manifests that the snapshot itself added."""
+        return ManifestListRef(self.delta_manifest_list, self.delta_manifest_list_size)
+
+    @property
+    def changelog_list(self) -> ManifestListRef | None:
+        """The manifests of its changelog files, or None without a changelog."""
+        name = self.changelog_manifest_list
+        return None if name is None else ManifestListRef(name, self.changelog_manifest_list_size)
 
 
 SnapshotIdentity = tuple[str] | tuple[str, int, int]
@@ -257,6 +280,48 @@ def earliest_snapshot_id(storage: Storage, location: str) -> int | None:
     if hint is not None and _exists(storage, location, hint):
         return hint
     return min(snapshot_ids(storage, location), default=None)
+
+
+class VersionKind(enum.Enum):
+    """A place that keeps a version of a table, or of a branch."""
+
+    SNAPSHOT = "snapshot"
+    TAG = "tag"
+    CHANGELOG = "changelog"
+
+
+class VersionFile(NamedTuple):
+    """The file of a snapshot, tag or long-lived changelog. A rewritten file has another status.
+
+    `name` is a tag's name, or the id of a snapshot or changelog.
+    """
+
+    kind: VersionKind
+    name: str
+    path: str
+    status: ObjectStatus
+
+
+def version_files(storage: Storage, root: str, *kinds: VersionKind) -> Iterator[VersionFile]:
+    """The files of all versions of a table or branch, by default of every kind.
+
+    Snapshots come first, the newest first; so the file of one that expires meanwhile is found among
+    the changelogs. Every changelog with the prefix counts, even without a number: it refers to
+    files that must be kept.
+    """
+    for kind in kinds or VersionKind:
+        if kind is VersionKind.SNAPSHOT:
+            for snapshot_id, status in sorted(snapshot_files(storage, root).items())[::-1]:
+                path = paths.snapshot_path(root, snapshot_id)
+                yield VersionFile(kind, str(snapshot_id), path, status)
+            continue
+        folder, prefix = paths.tag_folder(root), paths.TAG_PREFIX
+        if kind is VersionKind.CHANGELOG:
+            folder, prefix = paths.changelog_folder(root), paths.CHANGELOG_PREFIX
+        for status in storage.list(folder):
+            if status.name.startswith(prefix) and not status.is_folder:
+                name = status.name[len(prefix) :]
+                yield VersionFile(kind, name, paths.join(folder, status.name), status)
 
 
 def read_tags(storage: Storage, location: str) -> Mapping[str, Snapshot]:

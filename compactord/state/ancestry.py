@@ -29,12 +29,11 @@ import structlog
 from compactord.clock import Clock
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
 from compactord.ids import owner_of
-from compactord.paimon import paths
 from compactord.paimon.data_file import EntryKind, FileIdentity, ManifestEntry
 from compactord.paimon.deletion_vectors import VectorRef
 from compactord.paimon.manifest.entries import identity_hashes
 from compactord.paimon.manifest.entry_columns import read_entry_columns
-from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, read_manifest_list
+from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -45,6 +44,7 @@ from compactord.paimon.snapshot import (
 )
 from compactord.state.index_files import read_indexes
 from compactord.state.loading import snapshot_if_there
+from compactord.state.metadata_reader import MetadataReader
 from compactord.storage.base import NO_TIME_MS, ObjectStatus, Storage
 from compactord.storage.calls import map_concurrently
 
@@ -83,7 +83,7 @@ class Ancestry:
         self._storage = storage
         self._location, self._root = table.location, table.root
         self._snapshots: dict[int, Snapshot] = {}
-        self._lists: dict[str, tuple[ManifestFile, ...]] = {}
+        self._reader = MetadataReader(storage, table.location)
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
         if snapshot_id not in self._snapshots:
@@ -106,13 +106,9 @@ class Ancestry:
         found = map_concurrently(self._storage, read, snapshot_ids)
         return [snapshot for snapshot in found if snapshot is not None]
 
-    def base(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The manifests that the snapshot was built on, perhaps merged."""
-        return self._list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-
-    def delta(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The manifests that the snapshot added."""
-        return self._list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+    def delta_entries(self, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
+        """The files that the snapshot itself added and deleted."""
+        return self.entries(self._reader.delta(snapshot))
 
     def entries(self, manifests: Collection[ManifestFile]) -> tuple[ManifestEntry, ...]:
         return entries_in(self._storage, self._location, manifests)
@@ -125,7 +121,7 @@ class Ancestry:
         """
         if earlier.identity == later.identity:
             return Contained.YES
-        delta, base = self.delta(earlier), self.base(later)
+        delta, base = self._reader.delta(earlier), self._reader.base(later)
         if not delta and earlier.index_manifest != later.index_manifest:
             return self._has_vectors(earlier, later)
         if _names(delta) <= _names(base):
@@ -150,8 +146,8 @@ class Ancestry:
             return Contained.YES
         if later.id != earlier.id + 1:
             return Contained.UNKNOWN
-        known = _names(self.base(earlier))
-        if known < _names(self.base(later)):
+        known = _names(self._reader.base(earlier))
+        if known < _names(self._reader.base(later)):
             # It was built on another snapshot, of the same base.
             return Contained.NO
         mine, theirs, older = (
@@ -160,7 +156,7 @@ class Ancestry:
         )
         replaced = {
             (entry.bucket_id, entry.file.file_name)
-            for entry in self.entries(self.delta(later))
+            for entry in self.delta_entries(later)
             if entry.kind is EntryKind.DELETE
         }
         for bucket in mine.buckets:
@@ -187,7 +183,7 @@ class Ancestry:
         that `above` has and `lost` was not built on; else their deltas are read if all are in
         `known`, from the same base. None if neither is proved.
         """
-        before, after = self.base(lost), self.base(above)
+        before, after = self._reader.base(lost), self._reader.base(above)
         names = _names(before)
         manifests = [each for each in after if each.file_name not in names]
         # A writer's commit might be this one, made again: its user would have to be known.
@@ -206,7 +202,7 @@ class Ancestry:
         if len(chain) < above.id - lost.id or not self._is_chain([*chain, above]):
             return None
         if lost.id == 1:
-            is_same_base = not before and not self.base(chain[0])
+            is_same_base = not before and not self._reader.base(chain[0])
         else:
             below = self.snapshot(lost.id - 1)
             is_same_base = self._is_chain([below, lost]) and self._is_chain([below, chain[0]])
@@ -219,7 +215,7 @@ class Ancestry:
             commit_user=snapshot.commit_user,
             commit_identifier=snapshot.commit_identifier,
             kind=snapshot.commit_kind,
-            entries=self.entries(self.delta(snapshot)),
+            entries=self.delta_entries(snapshot),
         )
 
     def has_ours(self, lost: Snapshot, above: Snapshot) -> bool:
@@ -230,8 +226,8 @@ class Ancestry:
         """
         if _is_ours(above):
             return True
-        known = _names(self.base(lost)) | _names(self.delta(lost))
-        others = _names(self.base(above)) - known
+        known = _names(self._reader.base(lost)) | _names(self._reader.delta(lost))
+        others = _names(self._reader.base(above)) - known
         return any(owner_of(name) is not None for name in others)
 
     def _is_chain(self, snapshots: Sequence[Snapshot]) -> bool:
@@ -251,12 +247,6 @@ class Ancestry:
             for kind, identity in zip(kinds, columns.identities(rows), strict=True):
                 (live if kind == EntryKind.ADD else dead).add(identity)
         return (live - dead) & set(wanted)
-
-    def _list(self, name: str, size: int | None) -> tuple[ManifestFile, ...]:
-        if name not in self._lists:
-            path = paths.manifest_path(self._location, name)
-            self._lists[name] = read_manifest_list(self._storage, path, size)
-        return self._lists[name]
 
 
 def late_candidates(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:

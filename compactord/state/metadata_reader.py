@@ -25,10 +25,10 @@ from compactord.paimon.manifest.index_manifest import (
 from compactord.paimon.manifest.manifest_files import (
     ListBlocks,
     ManifestFile,
+    manifests_in,
     read_entries,
-    read_manifest_list,
 )
-from compactord.paimon.snapshot import CommitKind, Snapshot
+from compactord.paimon.snapshot import CommitKind, ManifestListRef, Snapshot
 from compactord.storage.base import Absences, Storage
 from compactord.storage.calls import map_concurrently
 
@@ -84,18 +84,16 @@ class MetadataReader:
 
     def base(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests of the snapshot's base list."""
-        name, size = snapshot.base_manifest_list, snapshot.base_manifest_list_size
-        return self._list(name, size, before=self._base_before)
+        return self._list(snapshot.base_list, before=self._base_before)
 
     def delta(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests of the snapshot's delta list."""
-        return self._list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+        return self._list(snapshot.delta_list)
 
     def changelog(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """Empty for a snapshot without changelog."""
-        if snapshot.changelog_manifest_list is None:
-            return ()
-        return self._list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+        listed = snapshot.changelog_list
+        return () if listed is None else self._list(listed)
 
     def lists(self, snapshot: Snapshot) -> Iterator[tuple[str, ReadList]]:
         """The name of each list of the snapshot, with its reader."""
@@ -265,13 +263,12 @@ class MetadataReader:
         return self._absences.is_absent(paths.manifest_path(self.location, name))
 
     def _list(
-        self, name: str, size: int | None, *, before: ListBlocks | None = None
+        self, listed: ManifestListRef, *, before: ListBlocks | None = None
     ) -> tuple[ManifestFile, ...]:
-        if name not in self._lists:
-            path = paths.manifest_path(self.location, name)
-            found = read_manifest_list(self._storage, path, size, before=before)
-            self._lists[name] = found
-        return self._lists[name]
+        if listed.name not in self._lists:
+            found = manifests_in(self._storage, self.location, listed, before=before)
+            self._lists[listed.name] = found
+        return self._lists[listed.name]
 
     def _index(self, name: str) -> tuple[IndexFile, ...]:
         if name not in self._indexes:

@@ -18,10 +18,9 @@ from itertools import chain
 import numpy as np
 
 from compactord.errors import FormatError, ObjectNotFound, UnsupportedTable
-from compactord.paimon import paths
 from compactord.paimon.data_file import BucketId, EntryKind, ManifestEntry
 from compactord.paimon.manifest.entry_columns import read_entry_columns
-from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, read_manifest_list
+from compactord.paimon.manifest.manifest_files import ManifestFile, entries_in, manifests_in
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import (
     CommitKind,
@@ -134,23 +133,14 @@ def load_at(storage: Storage, table: TableRef, snapshot: Snapshot | None) -> Ref
 def data_manifests(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
     """The manifests whose entries are the snapshot's files: its base list, then its delta list."""
     with prefetch(storage, partial(delta_manifests, storage, location, snapshot)) as delta:
-        base = read_manifest_list(
-            storage,
-            paths.manifest_path(location, snapshot.base_manifest_list),
-            snapshot.base_manifest_list_size,
-        )
-        return base + delta()
+        return manifests_in(storage, location, snapshot.base_list) + delta()
 
 
 def delta_manifests(
     storage: Storage, location: str, snapshot: Snapshot
 ) -> tuple[ManifestFile, ...]:
     """The manifests that the snapshot itself added."""
-    return read_manifest_list(
-        storage,
-        paths.manifest_path(location, snapshot.delta_manifest_list),
-        snapshot.delta_manifest_list_size,
-    )
+    return manifests_in(storage, location, snapshot.delta_list)
 
 
 def delta_entries(storage: Storage, location: str, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:

@@ -107,7 +107,7 @@ def changes_since(
                     raise
         return LostChanges(
             snapshot=each.snapshot,
-            entries=ancestry.entries(ancestry.delta(each.snapshot)),
+            entries=ancestry.delta_entries(each.snapshot),
             # An index manifest that is still the newest one was not made by a lost snapshot.
             index_before=others.get(key - 1, newest).index_manifest,
             since=steps,
@@ -133,7 +133,7 @@ def is_there_anyway(
     try:
         changes = LostChanges(
             snapshot=each.snapshot,
-            entries=ancestry.entries(ancestry.delta(each.snapshot)),
+            entries=ancestry.delta_entries(each.snapshot),
             index_before=None,
             since=_last_steps(ancestry, lost, key, newest),
             others=(),
@@ -495,7 +495,7 @@ class LostCommits:
         """For the report: the readable entries of a delta that proves nothing."""
         ancestry = Ancestry(self._storage, self._table)
         try:
-            return ancestry.entries(ancestry.delta(each.snapshot))
+            return ancestry.delta_entries(each.snapshot)
         except (ObjectNotFound, FormatError, UnsupportedTable):
             return ()
 

@@ -16,15 +16,19 @@ from compactord.errors import CompactordError, FormatError, ObjectNotFound, Unsu
 from compactord.paimon import paths
 from compactord.paimon.manifest.entry_columns import read_entry_columns
 from compactord.paimon.manifest.index_manifest import IndexEntry, read_index_entries
-from compactord.paimon.manifest.manifest_files import ManifestFile, read_manifest_list
+from compactord.paimon.manifest.manifest_files import ManifestFile, manifests_in
 from compactord.paimon.schema import TableRef, latest_schema, parse_json, read_schema
 from compactord.paimon.snapshot import (
     CommitKind,
+    ManifestListRef,
     Snapshot,
+    VersionFile,
+    VersionKind,
     branch_names,
     hinted_snapshot_id,
     parse_snapshot,
     snapshot_ids,
+    version_files,
 )
 from compactord.storage.base import Storage
 from compactord.storage.calls import map_concurrently
@@ -97,8 +101,6 @@ class IndexCheck:
         return places
 
 
-# Name and size in bytes; the size is None in old snapshots.
-ManifestListName = tuple[str, int | None]
 _RESTORE = (
     "Restore it from a backup, or roll the table back to the snapshot below the gap; "
     "deploy/runbooks/CompactordSnapshotLost.md explains how snapshots get lost."
@@ -117,7 +119,7 @@ class Version:
     root: str
     snapshot: Snapshot
     has_rows: bool
-    changes: ManifestListName | None
+    changes: ManifestListRef | None
 
 
 def name_prefix(branch: str) -> str:
@@ -187,35 +189,25 @@ class ChainCheck:
     def _check_root(self, root: str, prefix: str) -> None:
         storage = self._storage
         try:
-            ids = snapshot_ids(storage, root)
+            files = list(version_files(storage, root, VersionKind.SNAPSHOT))[::-1]
+            ids = tuple(int(each.name) for each in files)
             self._check_gaps(root, ids)
             self._check_hints(root, ids)
         except CompactordError as error:
             self._note(read_finding(paths.snapshot_folder(root), error))
             return
-        places = [
-            (f"{prefix}snapshot {snapshot_id}", paths.snapshot_path(root, snapshot_id))
-            for snapshot_id in ids
-        ]
-        self._progress(f"{len(places):,} snapshots")
-        for kind, folder, start in (
-            ("tag", paths.tag_folder(root), paths.TAG_PREFIX),
-            ("changelog", paths.changelog_folder(root), paths.CHANGELOG_PREFIX),
+        self._progress(f"{len(files):,} snapshots")
+        for kind, folder in (
+            (VersionKind.TAG, paths.tag_folder(root)),
+            (VersionKind.CHANGELOG, paths.changelog_folder(root)),
         ):
             try:
-                names = sorted(each.name for each in storage.list(folder) if not each.is_folder)
+                files += sorted(version_files(storage, root, kind), key=lambda each: each.name)
             except CompactordError as error:
                 self._note(read_finding(folder, error))
-                continue
-            found_names = (name for name in names if name.startswith(start))
-            places += (
-                (f"{prefix}{kind} {name[len(start) :]}", paths.join(folder, name))
-                for name in found_names
-            )
         read = attempted(self._parse)
-        for (name, path), found in zip(
-            places, map_concurrently(storage, read, places), strict=True
-        ):
+        for file, found in zip(files, map_concurrently(storage, read, files), strict=True):
+            name = f"{prefix}{file.kind.value} {file.name}"
             match found:
                 case ObjectNotFound():
                     continue  # Expired, or rolled back, since it was listed.
@@ -224,29 +216,28 @@ class ChainCheck:
                     self.unknown.append(f"{name}: {found}")
                 case CompactordError():
                     self.unreadable.append(name)
-                    self._note(read_finding(path, found), name)
-                case snapshot if self._has_its_id(name, snapshot, path):
-                    kind = name.removeprefix(prefix).partition(" ")[0]
-                    self.versions.append(self._version(name, kind, root, snapshot))
+                    self._note(read_finding(file.path, found), name)
+                case snapshot if self._has_its_id(name, snapshot, file):
+                    self.versions.append(self._version(name, file.kind, root, snapshot))
 
-    def _version(self, name: str, kind: str, root: str, snapshot: Snapshot) -> Version:
-        own = snapshot.changelog_manifest_list
-        changes: ManifestListName | None = None
+    def _version(self, name: str, kind: VersionKind, root: str, snapshot: Snapshot) -> Version:
+        own = snapshot.changelog_list
+        changes: ManifestListRef | None = None
         if own is not None:
             # A tagged snapshot's changelog is deleted with the snapshot; branches come from tags.
-            if kind != "tag" and name.startswith(kind):
-                changes = own, snapshot.changelog_manifest_list_size
+            if kind is not VersionKind.TAG and root == self._location:
+                changes = own
         elif (
-            kind == "changelog"
+            kind is VersionKind.CHANGELOG
             and snapshot.commit_kind is not CommitKind.COMPACT
             and not self._has_producer(root)
         ):
-            changes = snapshot.delta_manifest_list, snapshot.delta_manifest_list_size
+            changes = snapshot.delta_list
         return Version(
             name=name,
             root=root,
             snapshot=snapshot,
-            has_rows=kind != "changelog",
+            has_rows=kind is not VersionKind.CHANGELOG,
             changes=changes,
         )
 
@@ -260,17 +251,15 @@ class ChainCheck:
             self._producers[root] = options.get("changelog-producer", "none") != "none"
         return self._producers[root]
 
-    def _parse(self, place: tuple[str, str]) -> Snapshot:
-        _, path = place
-        return parse_snapshot(self._storage.read(path), path)
+    def _parse(self, file: VersionFile) -> Snapshot:
+        return parse_snapshot(self._storage.read(file.path), file.path)
 
-    def _has_its_id(self, name: str, snapshot: Snapshot, path: str) -> bool:
-        starts = (paths.SNAPSHOT_PREFIX, paths.CHANGELOG_PREFIX)
-        if "tag " in name or path.endswith(tuple(f"/{start}{snapshot.id}" for start in starts)):
+    def _has_its_id(self, name: str, snapshot: Snapshot, file: VersionFile) -> bool:
+        if file.kind is VersionKind.TAG or file.name == str(snapshot.id):
             return True
         self.unreadable.append(name)
-        error = FormatError(path, f"holds snapshot {snapshot.id}")
-        self._note(read_finding(path, error), name)
+        error = FormatError(file.path, f"holds snapshot {snapshot.id}")
+        self._note(read_finding(file.path, error), name)
         return False
 
     def _check_gaps(self, root: str, ids: tuple[int, ...]) -> None:
@@ -340,20 +329,14 @@ class ChainCheck:
         root, schema_id = version.root, snapshot.schema_id
         schema = paths.schema_path(root, schema_id)
         yield self._once(schema, lambda: read_schema(storage, root, schema_id))
-        lists: list[ManifestListName] = []
-        if version.has_rows:
-            lists = [
-                (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-                (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
-            ]
+        lists = [snapshot.base_list, snapshot.delta_list] if version.has_rows else []
         if version.changes is not None:
             lists.append(version.changes)
-        for name, size in lists:
-            path = paths.manifest_path(location, name)
+        for listed in lists:
             try:
-                manifests = read_manifest_list(storage, path, size)
+                manifests = manifests_in(storage, location, listed)
             except CompactordError as error:
-                yield self._failed(path, error)
+                yield self._failed(paths.manifest_path(location, listed.name), error)
             else:
                 yield from self._manifests(manifests)
         if not version.has_rows:

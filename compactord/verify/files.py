@@ -26,7 +26,7 @@ from compactord.paimon.data_file import (
     ManifestEntry,
 )
 from compactord.paimon.deletion_vectors import VectorRef
-from compactord.paimon.manifest.manifest_files import read_entries, read_manifest_list
+from compactord.paimon.manifest.manifest_files import manifests_in, read_entries
 from compactord.paimon.snapshot import Snapshot
 from compactord.state.base_files import BaseFiles
 from compactord.state.index_files import read_indexes
@@ -158,15 +158,15 @@ class FileCheck:
         """Findings about the files of a version that only streaming readers need."""
         if version.changes is None:
             return
-        snapshot, (name, size) = version.snapshot, version.changes
-        path = paths.manifest_path(self._location, name)
+        snapshot, changes = version.snapshot, version.changes
+        path = paths.manifest_path(self._location, changes.name)
         try:
-            manifests = read_manifest_list(self._storage, path, size)
+            manifests = manifests_in(self._storage, self._location, changes)
             entries = [e for m in manifests for e in read_entries(self._storage, self._location, m)]
         except CompactordError:
             return  # The metadata's check reports it.
         rows, recorded = sum(e.file.row_count for e in entries), snapshot.changelog_record_count
-        is_changelog = name == snapshot.changelog_manifest_list
+        is_changelog = changes == snapshot.changelog_list
         if not is_changelog:
             # Streaming readers read what writers added, not what was merged.
             entries = [e for e in entries if e.kind is EntryKind.ADD]

@@ -44,6 +44,7 @@ from compactord.paimon.manifest.schemas import (
     READABLE_MANIFEST_LIST,
     require_readable,
 )
+from compactord.paimon.snapshot import ManifestListRef
 from compactord.paimon.types import DataType
 from compactord.storage.base import Storage
 
@@ -121,6 +122,14 @@ def read_manifest_list(
         known[place] = container.schema, block, found
         rows += found
     return tuple(rows)
+
+
+def manifests_in(
+    storage: Storage, location: str, listed: ManifestListRef, *, before: ListBlocks | None = None
+) -> tuple[ManifestFile, ...]:
+    """The manifests of a list that a snapshot names. See `read_manifest_list`."""
+    path = paths.manifest_path(location, listed.name)
+    return read_manifest_list(storage, path, listed.size_bytes, before=before)
 
 
 def _rows_of(
