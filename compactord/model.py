@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -360,8 +360,8 @@ class Encoding(Protocol):
     """The encoding of new files. A value; only the writer of its format uses the rest of it."""
 
     @property
-    def compression(self) -> str:
-        """The codec by Paimon's name."""
+    def compressions(self) -> Sequence[str]:
+        """The codecs in use, by Paimon's names."""
 
     @property
     def group_bytes(self) -> int:

@@ -218,7 +218,8 @@ class FileFormat:
     `copier` gets the same arguments; it is None if rows of the format must be decoded.
 
     `codecs` are the compressions that can be written, by Paimon's names. New files follow
-    `options`, a parser by key; a parser raises ValueError with the expected form. `refused` are
+    `options`, a parser by key; a parser raises ValueError with the expected form. A key that ends
+    with `#` has the path of a column after it. `refused` are
     prefixes of options that a table may not have unless they are false, each with the reason.
     `holds` returns whether the format supports a column type.
     """

@@ -12,7 +12,7 @@ from compactord.formats.orc.format import ORC
 from compactord.formats.parquet.format import PARQUET
 from compactord.model import Encoding
 from compactord.paimon import paths
-from compactord.paimon.options.catalogue import FormatOptions, format_of
+from compactord.paimon.options.catalogue import FormatOptions, format_of, without_column
 from compactord.paimon.options.table_options import TableOptions
 from compactord.paimon.options.texts import OptionTexts
 from compactord.paimon.schema import TableSchema
@@ -87,8 +87,11 @@ def table_formats(
             return None
         used[name] = formats[name]
         encoding = formats[name].encoding(texts, compression)
-        if encoding.compression not in formats[name].codecs:
-            reasons.append(f"{name} files of compression {encoding.compression} cannot be written")
+        reasons.extend(
+            f"{name} files of compression {codec} cannot be written"
+            for codec in encoding.compressions
+            if codec not in formats[name].codecs
+        )
         return NewFiles(file_format=name, file_suffix=file_suffix(options, name), encoding=encoding)
 
     def at_level(level: int | None, *, changelog: bool = False) -> NewFiles | None:
@@ -150,7 +153,7 @@ def unheld_columns(file_format: FileFormat, schema: TableSchema) -> Iterator[str
 def _warnings(used: Collection[FileFormat], texts: Mapping[str, str]) -> Iterator[str]:
     for each in used:
         for key, text in sorted(texts.items()):
-            if format_of(key) == each.name and key not in each.options:
+            if format_of(key) == each.name and without_column(key) not in each.options:
                 yield f"option {key}={text}: not applied to new files"
 
 

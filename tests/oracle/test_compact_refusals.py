@@ -75,9 +75,6 @@ CASES: dict[str, Refused] = {
         column={"type": "MAP", "key": "STRING NOT NULL", "value": "INT"},
         is_filled=False,
     ),
-    "parquet-bloom-filter": Refused(
-        "parquet.bloom.filter.enabled", {"parquet.bloom.filter.enabled": "true"}
-    ),
 }
 
 

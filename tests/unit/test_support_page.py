@@ -133,7 +133,8 @@ def compatibility_table() -> str:
 
 def _options(file_format: FileFormat) -> tuple[str, str]:
     refused = _code(f"{key}*" for key, _ in file_format.refused)
-    return _code(file_format.options), f"{refused}; other options have no effect, with a warning"
+    options = (f"{key}…" if key.endswith("#") else key for key in file_format.options)
+    return _code(options), f"{refused}; other options have no effect, with a warning"
 
 
 def _supported(rule: RefusedOption) -> str:

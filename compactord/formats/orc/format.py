@@ -63,6 +63,11 @@ class OrcEncoding:
     compression: str
     group_bytes: int = _GROUP_BYTES
 
+    @property
+    def compressions(self) -> Sequence[str]:
+        """The codec by Paimon's name."""
+        return (self.compression,)
+
 
 class OrcFile(OpenFile):
     def __init__(self, storage: Storage, fetcher: Fetcher, file: InputFile) -> None:

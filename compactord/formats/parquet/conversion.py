@@ -91,6 +91,19 @@ def leaf_types(type_: pa.DataType) -> list[pa.DataType]:
     return [type_]
 
 
+def leaf_paths(name: str, type_: pa.DataType) -> list[str]:
+    """The dotted paths of the same columns."""
+    if pa.types.is_map(type_):
+        keys = leaf_paths(f"{name}.key_value.key", type_.key_type)
+        return keys + leaf_paths(f"{name}.key_value.value", type_.item_type)
+    if pa.types.is_list(type_):
+        return leaf_paths(f"{name}.list.element", type_.value_type)
+    if pa.types.is_struct(type_):
+        fields = (type_.field(i) for i in range(type_.num_fields))
+        return [path for each in fields for path in leaf_paths(f"{name}.{each.name}", each.type)]
+    return [name]
+
+
 def top_column(path: str, names: frozenset[str]) -> str | None:
     """The row column of a leaf with this dotted path; names may contain dots themselves."""
     if path in names:

@@ -71,6 +71,9 @@ _LOCATION_FIELDS = (
 _LOCATION_HEADS = tuple(1 << 4 | kind for _, kind in _LOCATION_FIELDS)
 
 
+_OF_BLOOM_FILTER = (Meta.BLOOM_FILTER_AT, Meta.BLOOM_FILTER_LENGTH)
+
+
 class Location(NamedTuple):
     """A data page: offset and stored size with header, in bytes; number of its first row."""
 
@@ -84,13 +87,14 @@ class EncodedChunk:
     """One column of a row group: the bytes of its pages and their metadata.
 
     Offsets in `meta` (ColumnMetaData) and `locations` count from the chunk's first byte.
-    `column_index` is encoded; None where no page has bounds.
+    `column_index` is encoded; None where no page has bounds. `bloom_filter` has its header.
     """
 
     pieces: Sequence[bytes | memoryview]
     meta: Struct
     locations: Sequence[Location]
     column_index: bytes | None
+    bloom_filter: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +143,11 @@ class AssembledOutput:
                     column_index=chunk.column_index,
                 )
             )
+        # Behind the group, so that they do not stay in memory.
+        for place, chunk in enumerate(chunks):
+            if chunk.bloom_filter is not None:
+                meta = _with_bloom_filter(placed[place].meta, *self._write(chunk.bloom_filter))
+                placed[place] = replace(placed[place], meta=meta)
         self._groups.append((rows, placed))
         self.rows += rows
         self.bytes_written = int(self._sink.tell())
@@ -173,8 +182,11 @@ class AssembledOutput:
     def _write_indexes(self) -> Struct:
         """Write all column indexes, then all offset indexes, as other writers do: the footer."""
         all_placed = [chunk for _, chunks in self._groups for chunk in chunks]
-        column_indexes = [self._write_index(chunk.column_index) for chunk in all_placed]
-        offset_indexes = [self._write_index(chunk.offset_index) for chunk in all_placed]
+        column_indexes = [
+            None if chunk.column_index is None else self._write(chunk.column_index)
+            for chunk in all_placed
+        ]
+        offset_indexes = [self._write(chunk.offset_index) for chunk in all_placed]
         indexes = zip(offset_indexes, column_indexes, strict=True)
         groups = [
             _row_group(rows, chunks, [_column_chunk(c.meta, *next(indexes)) for c in chunks])
@@ -186,13 +198,11 @@ class AssembledOutput:
             File.GROUPS: thrift.items(Kind.STRUCT, groups),
         }
 
-    def _write_index(self, index: bytes | None) -> tuple[int, int] | None:
-        """The offset of the written index and its length, in bytes."""
-        if index is None:
-            return None
+    def _write(self, part: bytes) -> tuple[int, int]:
+        """The offset of the written part and its length, in bytes."""
         start = self._sink.tell()
-        self._sink.write(index)
-        return start, len(index)
+        self._sink.write(part)
+        return start, len(part)
 
 
 def footer_of(content: bytes | memoryview) -> Struct:
@@ -219,6 +229,11 @@ def encoded_chunks(content: memoryview) -> list[EncodedChunk]:
                 chunk[Chunk.COLUMN_INDEX_AT].value,
                 chunk[Chunk.COLUMN_INDEX_LENGTH].value,
             )
+        bloom_filter = None
+        if Meta.BLOOM_FILTER_AT in meta:
+            filter_at, filter_size = (meta[field].value for field in _OF_BLOOM_FILTER)
+            bloom_filter = _copied(content, filter_at, filter_size)
+            meta = {field: meta[field] for field in meta if field not in _OF_BLOOM_FILTER}
         found.append(
             EncodedChunk(
                 pieces=[content[start : start + meta[Meta.STORED_SIZE].value]],
@@ -228,9 +243,16 @@ def encoded_chunks(content: memoryview) -> list[EncodedChunk]:
                     for offset, size, row in decoded_locations(offset_index)
                 ],
                 column_index=column_index,
+                bloom_filter=bloom_filter,
             )
         )
     return found
+
+
+def _with_bloom_filter(meta: Struct, start: int, size: int) -> Struct:
+    """The ColumnMetaData of a chunk with a bloom filter of `size` bytes at offset `start`."""
+    place = dict(zip(_OF_BLOOM_FILTER, (thrift.i64(start), thrift.i32(size)), strict=True))
+    return dict(sorted({**meta, **place}.items()))
 
 
 def _copied(content: bytes | memoryview, start: int, size: int) -> bytes:
@@ -502,11 +524,12 @@ def _is_as_written(
     dictionary.
     """
     leaf = file.leaf(column.name)
-    if leaf is None or not file.schema.column(leaf).equals(column.schema):
+    options = encoding.of_column(column.name)
+    if leaf is None or not file.schema.column(leaf).equals(column.schema) or options.bloom_filter:
         return False
-    codec = codec_of(encoding.compression)
+    codec = codec_of(options.compression or "none")
     wanted = _NAMES_OF_CODECS.get(codec, codec.upper())
-    may_index = is_only and encoding.dictionary
+    may_index = is_only and bool(options.dictionary)
     return wanted in _CODECS and all(
         chunk.compression == wanted
         and (may_index or not chunk.has_dictionary_page)

@@ -7,18 +7,20 @@ where they fit, TIME adjusted to UTC, codecs by Paimon's names.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from compactord.formats.layout import Layout
-from compactord.formats.parquet.conversion import leaf_types
+from compactord.formats.parquet.conversion import leaf_paths, leaf_types
 from compactord.formats.parquet.copying import EncodedChunk, encoded_chunks, footer_of, renamed
 from compactord.formats.parquet.footer import restored, restored_meta
 from compactord.formats.parquet.int96 import convert, stored_field
-from compactord.formats.parquet.options import ParquetEncoding, codec_of
+from compactord.formats.parquet.options import ColumnOptions, ParquetEncoding, codec_of
 from compactord.formats.parquet.thrift import Struct
 from compactord.paimon.types import WIDE_TIMESTAMP, arrow_type
 
@@ -32,6 +34,10 @@ _SIZE_CHECKS_PER_PAGE = 4
 _MOST_BYTES_AT_ONCE = 4 << 20
 # Bytes of a file in addition to its values: headers, indexes, the footer.
 _HEADROOM_BYTES = 1 << 20
+
+
+# Since Arrow 26.
+WRITES_BLOOM_FILTERS = "bloom_filter_options" in inspect.signature(pq.ParquetWriter).parameters
 
 
 class Encoder:
@@ -51,7 +57,7 @@ class Encoder:
         self._leaves = {
             field.name: leaf_types(arrow_type(field.type)) for field, _ in layout.file_columns
         }
-        self.shared_chunks = _shared_chunks(layout, self._schema)
+        self.shared_chunks = _shared_chunks(layout, self._schema, encoding)
         empty = self._encoded(self._schema.empty_table())
         self.template: Struct = restored(footer_of(empty))
         self.schema: pq.ParquetSchema = pq.ParquetFile(pa.BufferReader(empty)).schema
@@ -125,12 +131,14 @@ def _restored(chunk: EncodedChunk, leaf: pa.DataType) -> EncodedChunk:
     return replace(chunk, meta=restored_meta(chunk.meta), column_index=None)
 
 
-def _shared_chunks(layout: Layout, schema: pa.Schema) -> dict[str, str]:
+def _shared_chunks(layout: Layout, schema: pa.Schema, encoding: ParquetEncoding) -> dict[str, str]:
     """Maps file columns to the earlier column that has the same chunk, by name."""
-    first: dict[tuple[str, bool], str] = {}
+    first: dict[tuple[str, bool, ColumnOptions], str] = {}
     found = {}
     for field, source in layout.file_columns:
-        name = first.setdefault((source, schema.field(field.name).nullable), field.name)
+        # A key is not nested, so its name is its path.
+        key = source, schema.field(field.name).nullable, encoding.of_column(field.name)
+        name = first.setdefault(key, field.name)
         if name != field.name:
             found[field.name] = name
     return found
@@ -150,9 +158,7 @@ def open_writer(
     return pq.ParquetWriter(
         sink,
         rows.schema,
-        compression=codec_of(encoding.compression),
-        compression_level=encoding.compression_level,
-        use_dictionary=list(dictionary_columns) if encoding.dictionary else False,
+        **_of_columns(rows, encoding, dictionary_columns),
         data_page_size=encoding.page_bytes,
         max_rows_per_page=_ROWS_PER_PAGE,
         write_batch_size=min(_ROWS_PER_PAGE, rows_at_once),
@@ -162,6 +168,54 @@ def open_writer(
         write_page_index=True,
         write_page_checksum=True,
         write_statistics=_columns_with_statistics(rows.schema),
+    )
+
+
+def _of_columns(
+    rows: pa.Table, encoding: ParquetEncoding, dictionary_columns: Sequence[str]
+) -> dict[str, Any]:
+    """The properties of Arrow's writer that the table's options may set for single columns.
+
+    A bloom filter has no NaN and one zero only, so floats have none: a reader would skip their
+    rows. Booleans have none in any file, nor have timestamps of more than six digits.
+    """
+    if not (encoding.column_options or encoding.bloom_filters):
+        # The usual case, in a tenth of the time.
+        return {
+            "compression": codec_of(encoding.compression),
+            "compression_level": encoding.compression_level,
+            "use_dictionary": list(dictionary_columns) if encoding.dictionary else False,
+        }
+    leaves = {
+        path: (encoding.of_column(path), type_)
+        for field in rows.schema
+        for path, type_ in zip(
+            leaf_paths(field.name, field.type), leaf_types(field.type), strict=True
+        )
+    }
+    codecs = {path: codec_of(each.compression or "none") for path, (each, _) in leaves.items()}
+    levels = {path: each.compression_level for path, (each, _) in leaves.items()}
+    filters = {
+        path: {
+            "ndv": encoding.distinct_values(each, rows.num_rows),
+            "fpp": each.false_positives,
+        }
+        for path, (each, type_) in leaves.items()
+        if each.bloom_filter and not _is_without_filter(type_)
+    }
+    found = {
+        "compression": codecs,
+        "compression_level": {path: n for path, n in levels.items() if n is not None},
+        "use_dictionary": [
+            path for path in dictionary_columns if encoding.of_column(path).dictionary
+        ],
+    }
+    return {**found, "bloom_filter_options": filters} if filters else found
+
+
+def _is_without_filter(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_floating(type_) or pa.types.is_boolean(type_) or type_ == WIDE_TIMESTAMP
     )
 
 

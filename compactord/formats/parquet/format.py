@@ -3,7 +3,14 @@ do not import it.
 """
 
 from compactord.formats.base import FileFormat
-from compactord.formats.parquet.options import CODECS, HONOURED, REFUSED, encoding_of
+from compactord.formats.parquet.encoder import WRITES_BLOOM_FILTERS
+from compactord.formats.parquet.options import (
+    CODECS,
+    HONOURED,
+    REFUSED,
+    REFUSED_BLOOM_FILTERS,
+    encoding_of,
+)
 from compactord.formats.parquet.output import ParquetWriter
 from compactord.formats.parquet.reader import ParquetInput, profile
 
@@ -16,5 +23,5 @@ PARQUET = FileFormat(
     codecs=tuple(CODECS),
     copier=ParquetWriter,
     options=HONOURED,
-    refused=REFUSED,
+    refused=REFUSED if WRITES_BLOOM_FILTERS else REFUSED + REFUSED_BLOOM_FILTERS,
 )

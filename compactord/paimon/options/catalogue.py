@@ -480,6 +480,11 @@ def format_of(key: str) -> str:
     return name.lower() if rest else ""
 
 
+def without_column(key: str) -> str:
+    """The key of a format's option, up to `#` if the path of a column follows."""
+    return key[: key.index("#") + 1] if "#" in key else key
+
+
 def check_override(
     key: str, value: str, formats: FormatOptions, of_triggers: Mapping[str, Callable[[str], Any]]
 ) -> None:
@@ -499,7 +504,7 @@ def check_override(
             reader_of(option)(value)
             _BOUNDED.get(option.key, str)(value)
         elif of_format is not None:
-            of_format.get(key, str)(value)
+            of_format.get(without_column(key), str)(value)
     except ValueError as error:
         raise UsageError(f"option {key}={value!r}: expected {error}") from error
 

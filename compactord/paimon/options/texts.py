@@ -70,6 +70,16 @@ class OptionTexts:
                 values[level] = value
         return values
 
+    def by_column(self, key: str, parse: Callable[[str], _T]) -> dict[str, _T]:
+        """The values of the keys `key#<path of a column>`, by path."""
+        prefix = f"{key}#"
+        found = {
+            name.removeprefix(prefix): self._parsed(name, text, parse)
+            for name, text in self.merged.items()
+            if name.startswith(prefix)
+        }
+        return {path: value for path, value in found.items() if value is not None}
+
     def _by_level(self, key: str) -> Iterator[tuple[str, str, str]]:
         """Each key with its level and value."""
         found = self.text(key)

@@ -128,6 +128,14 @@ def double(text: str) -> float:
     return float(trimmed.rstrip("fFdD") if trimmed[-1] in "fFdD" else trimmed)
 
 
+def share(text: str) -> float:
+    """A number between 0 and 1, without them."""
+    number = double(text)
+    if not 0 < number < 1:
+        raise ValueError("a number above 0 and below 1")
+    return number
+
+
 def boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")

@@ -32,6 +32,10 @@ class ArrowEncoding:
     group_bytes: int
     note: str | None = None
 
+    @property
+    def compressions(self) -> Sequence[str]:
+        return (self.compression,)
+
 
 class ArrowFile(OpenFile):
     @contextlib.contextmanager

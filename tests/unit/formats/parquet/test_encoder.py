@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.copying import footer_of
+from compactord.formats.parquet.encoder import WRITES_BLOOM_FILTERS
+from compactord.formats.parquet.options import ColumnOptions
+from compactord.formats.parquet.thrift import Chunk, Codec, File, Meta
 from compactord.rewrite.subcompaction import rewrite
 from tests.unit.formats.parquet.stored_pages import bodies
 from tests.unit.rewrite.builders import (
@@ -21,6 +26,7 @@ from tests.unit.rewrite.builders import (
 )
 
 PAGE_BYTES = 64 << 10
+MAP = {"type": "MAP", "key": "STRING NOT NULL", "value": "INT"}
 _CHANCE = np.random.default_rng(5)
 
 
@@ -31,6 +37,7 @@ def _rewritten(
     *,
     page_bytes: int = 1 << 20,
     compression: str = "zstd",
+    **encoding: Any,
 ) -> Path:
     columns = fields(**types)
     path = folder / "in.parquet"
@@ -41,6 +48,7 @@ def _rewritten(
         [input_file(path, table.num_rows)],
         page_bytes=page_bytes,
         compression=compression,
+        **encoding,
     )
     (written,) = output_paths(subcompaction, rewrite(subcompaction))
     assert pq.read_table(written).equals(table)
@@ -93,3 +101,47 @@ def test_gzip_pages_are_not_searched_for_the_smallest_size(tmp_path: Path) -> No
 
     # The byte of a gzip header (RFC 1952, XFL) that is 2 for zlib's level 9, 4 for 1.
     assert {body[8] for body in bodies(path, "v")} == {0}
+
+
+@pytest.mark.skipif(not WRITES_BLOOM_FILTERS, reason="Arrow is older than 26")
+def test_columns_are_encoded_as_their_options_say(tmp_path: Path) -> None:
+    names = ["b", "f", "i", "m.key_value.key", "m.key_value.value", "s", "w"]
+    numbers = pa.array(range(30_000), pa.int32())
+    table = pa.table(
+        {
+            "b": pa.array([True, False] * 15_000),
+            "f": pa.array(range(30_000), pa.float32()),
+            "i": numbers,
+            "m": pa.array([[("k", 1)]] * 30_000, pa.map_(pa.string(), pa.int32())),
+            "s": [f"{number:05}" for number in range(30_000)],
+            "w": numbers,
+        }
+    )
+    path = _rewritten(
+        tmp_path,
+        {"b": "BOOLEAN", "f": "FLOAT", "i": "INT", "m": MAP, "s": "STRING", "w": "INT"},
+        table,
+        bloom_filters=True,
+        bloom_filter_bytes=4096,
+        column_options={
+            "i": ColumnOptions(compression="gzip", compression_level=6),
+            "m.key_value.value": ColumnOptions(compression="none"),
+            "w": ColumnOptions(bloom_filter=False),
+        },
+    )
+
+    (group,) = footer_of(path.read_bytes())[File.GROUPS].value.values
+    metas = dict(zip(names, (c[Chunk.META].value for c in group[1].value.values), strict=True))
+    assert {name: meta[Meta.CODEC].value for name, meta in metas.items()} == {
+        **dict.fromkeys(names, Codec.ZSTD),
+        "i": Codec.GZIP,
+        "m.key_value.value": Codec.UNCOMPRESSED,
+    }
+    # Floats have no filter: it would hide NaN and one of the zeros.
+    sizes = {
+        name: meta[Meta.BLOOM_FILTER_LENGTH].value
+        for name, meta in metas.items()
+        if Meta.BLOOM_FILTER_AT in meta
+    }
+    assert sizes.keys() == {"i", "m.key_value.key", "m.key_value.value", "s"}
+    assert all(0 < size <= 4096 + 32 for size in sizes.values())

@@ -8,7 +8,7 @@ import pytest
 
 from compactord.errors import UsageError
 from compactord.formats.parquet.format import PARQUET
-from compactord.formats.parquet.options import ParquetEncoding
+from compactord.formats.parquet.options import ColumnOptions, ParquetEncoding
 from compactord.paimon.options.texts import OptionTexts
 
 MIB = 1 << 20
@@ -50,6 +50,75 @@ def test_its_own_options_win_over_those_of_files() -> None:
         page_bytes=MIB,
         dictionary=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "used"),
+    [
+        ({}, "v", ColumnOptions(compression="lz4", dictionary=True, bloom_filter=False)),
+        (
+            {"parquet.compression#v": "GZIP", "parquet.enable.dictionary#v": "false"},
+            "v",
+            ColumnOptions(
+                compression="gzip", compression_level=6, dictionary=False, bloom_filter=False
+            ),
+        ),
+        (
+            {"parquet.compression#m.key_value.value": "zstd", "file.compression.zstd-level": "4"},
+            "m.key_value.value",
+            ColumnOptions(
+                compression="zstd", compression_level=4, dictionary=True, bloom_filter=False
+            ),
+        ),
+        (
+            {"parquet.bloom.filter.enabled": "true", "parquet.bloom.filter.fpp#v": "0.1"},
+            "v",
+            ColumnOptions(
+                compression="lz4", dictionary=True, bloom_filter=True, false_positives=0.1
+            ),
+        ),
+        (
+            {"parquet.bloom.filter.enabled": "true", "parquet.bloom.filter.enabled#v": "false"},
+            "v",
+            ColumnOptions(compression="lz4", dictionary=True, bloom_filter=False),
+        ),
+        # A number of values asks for a filter.
+        (
+            {"parquet.bloom.filter.expected.ndv#v": "500"},
+            "v",
+            ColumnOptions(
+                compression="lz4", dictionary=True, bloom_filter=True, distinct_values=500
+            ),
+        ),
+    ],
+)
+def test_columns_have_options_of_their_own(
+    options: Mapping[str, str], path: str, used: ColumnOptions
+) -> None:
+    found = encoding(options, compression="lz4")
+    assert found.of_column(path) == used
+    plain = encoding({}, compression="lz4").of_column("another")
+    if "parquet.bloom.filter.enabled" not in options:
+        assert found.of_column("another") == plain
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "used"),
+    [
+        ({}, 1000, 1000),
+        ({}, 0, 1),
+        ({"parquet.bloom.filter.expected.ndv#v": "500"}, 1000, 500),
+        ({"parquet.bloom.filter.expected.ndv#v": "500"}, 100, 100),
+        # A MiB has 9.68 bits for each of these.
+        ({}, 10_000_000, 866_455),
+        ({"parquet.bloom.filter.max.bytes": "1024"}, 10_000_000, 846),
+    ],
+)
+def test_bloom_filters_have_room_for_the_rows_within_their_limit(
+    options: Mapping[str, str], rows: int, used: int
+) -> None:
+    found = encoding(options)
+    assert found.distinct_values(found.of_column("v"), rows) == used
 
 
 def test_the_block_size_of_files_wins_over_its_own() -> None:
