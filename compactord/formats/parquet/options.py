@@ -79,7 +79,7 @@ _USUAL_FALSE_POSITIVES = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnOptions:
-    """The options of one column; None where those of the file apply.
+    """The options of one column; None where the file's values apply.
 
     `distinct_values` is the expected number in a row group, `false_positives` the share of other
     values that the bloom filter may let pass.
