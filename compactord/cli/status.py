@@ -24,6 +24,7 @@ from compactord.service.page.attention import (
 )
 from compactord.service.page.notices import service_notices
 from compactord.service.view import ServiceView, TableView
+from compactord.table.status import Backlog
 from compactord.text import age_text, count_text, size_text
 from compactord.top.daemon import DaemonSource, NoAnswer
 
@@ -131,7 +132,7 @@ def _figures(view: ServiceView, problems: Sequence[Problem]) -> dict[str, Any]:
     return {
         **plain_fields(("instance", "version", "started_ms", "now_ms"), view),
         "tables": dict(sorted(Counter(table.status.value for table in view.tables).items())),
-        "backlog_bytes": sum(table.backlog.size_bytes for table in view.tables),
+        "backlog_bytes": Backlog.total([table.backlog for table in view.managed]).size_bytes,
         "queued": sum(view.queued.values()),
         "running": view.engine.running,
         "slots": view.engine.slots,

@@ -10,9 +10,10 @@ import pytest
 from compactord.cli.command import main
 from compactord.scheduler.compaction import HaltReason
 from compactord.service.view import CatalogView, ServiceView, TableStatus, TableView
+from compactord.table.status import Backlog
 from tests.unit.golden.test_http import site_of
 from tests.unit.service.http_client import serving
-from tests.views import FixedStatus, halt, service_view, table_view
+from tests.views import MIB, FixedStatus, halt, service_view, table_view
 
 
 def _table(status: TableStatus, **changes: object) -> TableView:
@@ -68,6 +69,18 @@ def test_the_exit_code_is_the_gravest_problem(
     assert all(each["what"] in text for each in found["problems"])
     assert line.startswith(f"COMPACTORD {word} - ")
     assert line.splitlines()[0].count("|") == 1
+
+
+def test_due_work_of_unmanaged_tables_does_not_count(capsys: pytest.CaptureFixture[str]) -> None:
+    due = Backlog(tasks=1, files=6, size_bytes=MIB, oldest_ms=1)
+    states = (TableStatus.ACTIVE, TableStatus.PAUSED, TableStatus.EXCLUDED)
+    tables = [_table(status, table=f"db.{status.value}", backlog=due) for status in states]
+    view = service_view(*tables)
+    with serving(site_of(FixedStatus(view)).answer) as server:
+        main(["status", "--url", f"http://127.0.0.1:{server.port}", "--json"])
+    assert json.loads(capsys.readouterr().out)["backlog_bytes"] == MIB
+    # `top` and the page count the same tables.
+    assert [table.status for table in view.managed] == [TableStatus.ACTIVE]
 
 
 @pytest.mark.parametrize(
