@@ -20,24 +20,41 @@ from compactord.errors import CatalogOptionInvalid, UsageError
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
+# Minimum similarity, from 0 to 1, of a word and the one suggested for it.
+_LIKENESS_MIN = 0.6
+
+
 def did_you_mean(word: str, known: Iterable[str], *, count: int = 1) -> str:
     """`; did you mean a or b?` with up to `count` similar words in any case, or an empty text."""
-    return _question(_similar(word, known, count))
+    return _after_text(suggestion(word, known, count=count))
 
 
 def did_you_mean_table(name: str, full_names: Collection[str]) -> str:
     """As `did_you_mean`, for tables; suggests a table of the same name in another database too."""
     same = [full for full in full_names if full.partition(".")[2] == name.rpartition(".")[2]]
-    return _question(list(dict.fromkeys([*_similar(name, full_names, 3), *same]))[:3])
+    found = [*_similar(name, full_names, 3, _LIKENESS_MIN), *same]
+    return _after_text(_question(list(dict.fromkeys(found))[:3]))
 
 
-def _similar(word: str, known: Iterable[str], count: int) -> list[str]:
+def suggestion(
+    word: str, known: Iterable[str], *, count: int = 1, likeness_min: float = _LIKENESS_MIN
+) -> str:
+    """As `did_you_mean`, without the leading semicolon: for a text of its own."""
+    return _question(_similar(word, known, count, likeness_min))
+
+
+def _similar(word: str, known: Iterable[str], count: int, likeness_min: float) -> list[str]:
     lower = {each.lower(): each for each in known}
-    return [lower[text] for text in difflib.get_close_matches(word.lower(), lower, n=count)]
+    near = difflib.get_close_matches(word.lower(), lower, n=count, cutoff=likeness_min)
+    return [lower[text] for text in near]
 
 
 def _question(found: list[str]) -> str:
-    return f"; did you mean {' or '.join(found)}?" if found else ""
+    return f"did you mean {' or '.join(found)}?" if found else ""
+
+
+def _after_text(question: str) -> str:
+    return f"; {question}" if question else ""
 
 
 def columns_text(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:

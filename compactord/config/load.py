@@ -7,10 +7,9 @@ list given as a whole replaces the one of a weaker source. All errors are report
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -32,7 +31,7 @@ from compactord.config.problems import (
 from compactord.config.registries import OWN, ConfigRegistries
 from compactord.config.section import Section
 from compactord.config.source import Node, YamlReader, put, resolve_references, scalar_yaml
-from compactord.text import redact_text, redacted
+from compactord.text import redact_text, redacted, suggestion
 
 
 def keys_of(section: type[Section]) -> dict[str, object]:
@@ -47,12 +46,6 @@ def known_keys(path: Sequence[str | int]) -> tuple[str, ...]:
         place = _step(place, part)
     section = _section(place)
     return () if section is None else tuple(keys_of(section))
-
-
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """A hint, if one of the words is similar."""
-    near = difflib.get_close_matches(word.lower(), list(words), n=1)
-    return f"did you mean {near[0]}?" if near else None
 
 
 def elsewhere(word: str) -> str | None:
@@ -344,7 +337,7 @@ def _problems_of(error: ValidationError, root: Node) -> Iterator[Problem]:
                 expected = f"a whole number, {context['le']} or less"
             case "extra_forbidden":
                 known = known_keys(path[:-1])
-                hint = nearest(str(path[-1]), known) or elsewhere(str(path[-1]))
+                hint = suggestion(str(path[-1]), known) or elsewhere(str(path[-1]))
                 if hint is None and found_it and node.content is None:
                     # {days: sat,sun} is parsed like this.
                     hint = "a text that holds a comma needs quotes"
@@ -381,7 +374,7 @@ def _unknown_catalogs(root: Node) -> Iterator[Problem]:
         node, found_it = root.at(path)
         if found_it and isinstance(node.content, str) and node.content not in catalogs.content:
             expected = f"a catalog that exists ({', '.join(catalogs.content)})"
-            hint = nearest(node.content, catalogs.content)
+            hint = suggestion(node.content, catalogs.content) or None
             yield node.problem(path, expected, value=node.shown(path), hint=hint)
 
 

@@ -5,7 +5,6 @@ Commands and the service report the same reasons.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -17,7 +16,7 @@ from compactord.config.registries import OWN, ConfigRegistries
 from compactord.model import TableName
 from compactord.paimon.options.catalogue import canonical_key
 from compactord.paimon.schema import BRANCH_MARK
-from compactord.text import did_you_mean_table
+from compactord.text import did_you_mean_table, suggestion
 
 # Sections read only at the start: name and clock, port, Spark, catalogs.
 _COLD = frozenset({"service", "spark", "catalogs"})
@@ -183,14 +182,12 @@ def similar_rules(config: ServiceConfig, table: TableName) -> tuple[int, ...]:
     """The indexes of rules whose patterns are nearly the name of a table that no rule matches."""
     if matching_rules(config, table):
         return ()
-    name = f"{table.database}.{table.table}".lower()
+    name = f"{table.database}.{table.table}"
     return tuple(
         index
         for index, rule in enumerate(config.rules)
         if rule.match.table is not None
-        and difflib.get_close_matches(
-            name, [_plain(rule.match.table.pattern).lower()], cutoff=_LIKENESS_MIN
-        )
+        and suggestion(name, [_plain(rule.match.table.pattern)], likeness_min=_LIKENESS_MIN)
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from compactord.storage.fsspec import ENABLED, FSSPEC, knows_scheme
 from compactord.storage.hdfs.spec import HDFS
 from compactord.storage.objects import azure, gcs, oss, s3
 from compactord.storage.objects.options import INSTALL_STORES
-from compactord.text import has_credentials, has_reference, redact_text
+from compactord.text import has_credentials, has_reference, redact_text, suggestion
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _FILE = "file"
@@ -143,8 +142,8 @@ class Stores:
             is_others = any(_is_of(each, key) for each in (*self.known, FSSPEC) if each != store)
             names = () if is_others else found.known
             bare = key.removeprefix(HADOOP)
-            near = difflib.get_close_matches(bare, names, n=1, cutoff=_LIKENESS_MIN)
-            shown.append(f"{key} (did you mean {near[0]}?)" if near else key)
+            near = suggestion(bare, names, likeness_min=_LIKENESS_MIN)
+            shown.append(f"{key} ({near})" if near else key)
         return tuple(shown)
 
     def literal_secrets(self, location: str, options: Mapping[str, str]) -> tuple[str, ...]:
