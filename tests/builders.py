@@ -259,13 +259,13 @@ def remove_leftovers(
 
 def sweep_later(
     storage: Storage, location: str, *, partition_depth: int = 0, grace_ms: int = 10 * 60_000
-) -> tuple[Orphan, ...]:
+) -> Sequence[Orphan]:
     """A sweep by this process when what the dead left just now has waited long enough.
 
     With a longer grace, tables whose snapshots have the times of a virtual clock pass for restored.
     """
     rule = later_rule(grace_ms)
-    return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule)
+    return remove_orphans(storage, location, partition_depth=partition_depth, rule=rule).orphans
 
 
 def later_rule(grace_ms: int = 10 * 60_000, *, others_grace_ms: int | None = None) -> OwnerRule:

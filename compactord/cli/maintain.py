@@ -14,9 +14,9 @@ from operator import methodcaller
 from compactord.catalog.access import TableAccess
 from compactord.cli.amounts import amount_of, check_amounts
 from compactord.cli.compact import progress_reporter
-from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered
+from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered, result_of
 from compactord.cli.registries import registries_of
-from compactord.cli.running import FAILED, OK, stop_on_signals
+from compactord.cli.running import stop_on_signals
 from compactord.cli.select import Result, SelectedTable, choose, note_if_unmanaged, over_tables
 from compactord.clock import Clock, SystemClock
 from compactord.config.model import Recovery
@@ -95,17 +95,17 @@ def foreign_sweep(run: MaintenanceRun, target: SelectedTable) -> Result:
         )
     size = size_text(sum(orphan.size_bytes for orphan in found))
     what = f"{count_text(len(found), 'file')} that nothing names ({size})"
-    told = files_report(run.shown(target, None), found, what)
-    lines = [*told.lines]
+    shown = run.shown(target, None)
+    errors = [] if search.uploads_error is None else [search.uploads_error]
+    report = files_report(shown, found, what, errors)
+    lines = [*report.lines]
     if run.is_dry:
         lines += [f"  {folder} (empty folder)" for folder in search.empty_folders]
     lines += [f"  not looked at: external path {place}" for place in unmanaged_reason]
     lines += refusal
-    return Result(
-        lines=lines,
-        found={**told.found, "left_alone": list(unmanaged_reason)},
-        code=FAILED if run.stop.is_set() else OK,
-    )
+    found_json = {**report.found, "left_alone": list(unmanaged_reason)}
+    report = replace(report, lines=lines, found=found_json)
+    return result_of(report, shown, was_stopped=run.stop.is_set())
 
 
 def _places(

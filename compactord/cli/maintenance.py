@@ -20,7 +20,7 @@ from compactord.config.choices import MaintenanceRule
 from compactord.config.model import ServiceConfig
 from compactord.config.policy import setting_origin
 from compactord.errors import CompactordError, TableHeld, UnsupportedTable, UsageError
-from compactord.maintenance.kind import AnyKind, Done, OfferedKind, ShownTable
+from compactord.maintenance.kind import AnyKind, Done, OfferedKind, Report, ShownTable
 from compactord.paimon.options.maintenance import ExpireOptions
 from compactord.paimon.schema import TableRef
 from compactord.scheduler.halts import advice
@@ -265,14 +265,20 @@ def of_choice(name: str, run: MaintenanceRun, target: SelectedTable) -> Result:
             all_done.append(Done(why_not=why_not))
     shown = run.shown(target, table)
     report = kinds[0].report(shown, *all_done)
-    errors = [done.error for done in all_done if done.error is not None]
-    for error in errors:
-        say(f"{shown.name}: FAILED: {error}")
+    ended = [done.error for done in all_done if done.error is not None]
+    report = replace(report, lines=[*report.lines, *refusal], errors=[*ended, *report.errors])
     was_stopped = opened is not None and not run.is_dry and run.stop.is_set()
+    return result_of(report, shown, was_stopped=was_stopped)
+
+
+def result_of(report: Report, shown: ShownTable, *, was_stopped: bool) -> Result:
+    """The result of a table with this report; prints its errors."""
+    for error in report.errors:
+        say(f"{shown.name}: FAILED: {error}")
     return Result(
-        lines=[*report.lines, *refusal],
-        found={**report.found, **(error_json(errors[0]) if errors else {})},
-        code=FAILED if was_stopped or errors else OK,
+        lines=report.lines,
+        found={**report.found, **(error_json(report.errors[0]) if report.errors else {})},
+        code=FAILED if was_stopped or report.errors else OK,
     )
 
 

@@ -119,7 +119,8 @@ def _orphans(
     rule = owner_rule(clock, grace_ms)
     location = table.ref.location
     try:
-        return find_orphans(table.storage, location, partition_depth=depth, rule=rule), ()
+        sweep = find_orphans(table.storage, location, partition_depth=depth, rule=rule)
+        return sweep.orphans, () if sweep.error is None else (str(sweep.error),)
     except CompactordError as error:
         return (), (f"left-over files of earlier runs would be kept: {error}",)
 

@@ -231,10 +231,14 @@ class ShownTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The output of a command: lines of text, and the same as plain data for JSON."""
+    """The output of a command: lines of text, and the same as plain data for JSON.
+
+    `errors` left a part of the work undone.
+    """
 
     lines: Sequence[str]
     found: Mapping[str, Any]
+    errors: Sequence[CompactordError] = ()
 
 
 def because(why_not: str | None, *, has_some: object) -> list[str]:

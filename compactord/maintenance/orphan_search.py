@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from compactord.errors import CompactordError, TransientStorageError
+from compactord.errors import CompactordError, StorageError, TransientStorageError
 from compactord.ids import Liveness, Owner, owner_of
 from compactord.maintenance.own_files import OwnFiles
 from compactord.maintenance.used_names import Incomplete, UsedNames
@@ -322,6 +322,16 @@ class OwnerRule:
         return status.changed_ms < self.now_ms - grace_ms
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """The orphans that were found or removed. `error`: why unfinished uploads are not among them,
+    or None.
+    """
+
+    orphans: Sequence[Orphan] = ()
+    error: CompactordError | None = None
+
+
 def remove_orphans(
     storage: Storage,
     location: str,
@@ -330,7 +340,7 @@ def remove_orphans(
     rule: OwnerRule,
     among: Callable[[Sequence[Orphan]], Sequence[Orphan]] = tuple,
     why_wait: WhyWait = lambda: None,
-) -> Sequence[Orphan]:
+) -> Sweep:
     """Delete the orphan files that earlier runs left in a table; returns the deleted files.
 
     `among` chooses the files to delete. `why_wait` as in `OrphanSearch`.
@@ -345,7 +355,7 @@ def remove_orphans(
             _log.info("orphan_removed", path=orphan.path, size_bytes=orphan.size_bytes)
         else:
             _log.info("upload_aborted", path=orphan.path)
-    return tuple(removed)
+    return Sweep(orphans=tuple(removed), error=search.uploads_error)
 
 
 def find_orphans(
@@ -355,9 +365,10 @@ def find_orphans(
     partition_depth: int,
     rule: OwnerRule,
     why_wait: WhyWait = lambda: None,
-) -> Sequence[Orphan]:
+) -> Sweep:
     """The orphan files that earlier runs left in a table; deletes none."""
-    return _found(_search(storage, location, partition_depth, rule, why_wait))
+    search = _search(storage, location, partition_depth, rule, why_wait)
+    return Sweep(orphans=_found(search), error=search.uploads_error)
 
 
 def _search(
@@ -394,6 +405,8 @@ class OrphanSearch:
         why_wait: WhyWait = lambda: None,
     ) -> None:
         self.uploads: Sequence[Orphan] = ()
+        # The reason if uploads could not be listed: files are swept all the same.
+        self.uploads_error: CompactordError | None = None
         # Files that the rule allows to delete, live or not.
         self.old_files = 0
         # Bucket and partition folders that have been empty for the grace of other programs' files.
@@ -423,7 +436,7 @@ class OrphanSearch:
         outer = outer_table(self._storage, self._folders.location)
         if outer is not None:
             raise Incomplete(f"it is in a partition folder of the table at {outer}")
-        uploads = _left_uploads(self._storage, self._folders.location, self._rule)
+        uploads = self._left_uploads()
         listing = FileListing(self._storage, self._folders)
         self._names = FileNames(status.name for _, status in self._old(listing))
         # Another table may lie in a folder that is not listed.
@@ -448,6 +461,34 @@ class OrphanSearch:
         for orphan in orphans:
             self._own.require(orphan.path)
         return (*self.uploads, *orphans)
+
+    def _left_uploads(self) -> Sequence[Orphan]:
+        """Unfinished uploads that the rule allows to abort, by their start time.
+
+        Their files do not exist, so no metadata can need them. Listing uploads takes a permission
+        of its own.
+        """
+        location, found = self._folders.location, []
+        try:
+            for upload in self._storage.unfinished_uploads(location):
+                name = upload.path.rpartition("/")[2]
+                started = ObjectStatus(
+                    name=name, is_folder=False, size_bytes=0, changed_ms=upload.started_ms
+                )
+                if self._rule.may_delete(started):
+                    found.append(
+                        Orphan(
+                            path=upload.path,
+                            size_bytes=0,
+                            changed_ms=upload.started_ms,
+                            upload=upload,
+                        )
+                    )
+        except CompactordError as error:
+            why = f"unfinished uploads cannot be listed, so they stay ({error})"
+            self.uploads_error = StorageError(location, why)
+            return ()
+        return tuple(found)
 
     def removed(
         self,
@@ -518,31 +559,3 @@ def _orphan(found: tuple[str, ObjectStatus]) -> Orphan:
         size_bytes=status.size_bytes,
         changed_ms=status.changed_ms,
     )
-
-
-def _left_uploads(storage: Storage, location: str, rule: OwnerRule) -> Sequence[Orphan]:
-    """Unfinished uploads that the rule allows to abort, by their start time.
-
-    Their files do not exist, so no metadata can need them. Listing uploads takes a permission of
-    its own; without it files are swept all the same.
-    """
-    found = []
-    try:
-        for upload in storage.unfinished_uploads(location):
-            name = upload.path.rpartition("/")[2]
-            started = ObjectStatus(
-                name=name, is_folder=False, size_bytes=0, changed_ms=upload.started_ms
-            )
-            if rule.may_delete(started):
-                found.append(
-                    Orphan(
-                        path=upload.path,
-                        size_bytes=0,
-                        changed_ms=upload.started_ms,
-                        upload=upload,
-                    )
-                )
-    except CompactordError as error:
-        _log.warning("uploads_not_listed", error=str(error))
-        return ()
-    return tuple(found)

@@ -35,6 +35,7 @@ from compactord.maintenance.orphan_search import (
     Orphan,
     OrphanSearch,
     OwnerRule,
+    Sweep,
     TableFolders,
     find_orphans,
     remove_folders,
@@ -71,7 +72,7 @@ REMOVED = "removed_files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepOrphans(OfferedKind[Sequence[Orphan]]):
+class SweepOrphans(OfferedKind[Sweep]):
     """Due every `interval_ms`, whether or not the table has changed; see `orphan_search`."""
 
     name = "sweep"
@@ -86,7 +87,7 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
     ) -> bool:
         return now_ms - record.ended_ms >= self.interval_ms
 
-    def preview(self, table: OpenedTable) -> Done[Sequence[Orphan]]:
+    def preview(self, table: OpenedTable) -> Done[Sweep]:
         values, depth = table.table, len(table.table.schema.partition_keys)
         rule = owner_rule(table.clock, self.grace_ms, table.owner)
         found = find_orphans(
@@ -98,7 +99,7 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
         )
         return Done(rounds=[found])
 
-    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[Orphan]:
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sweep:
         """Delete the files that dead compactord processes left; returns them.
 
         With `under_way` also the files that killed workers of this process left: files that are
@@ -113,7 +114,7 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
         # Commands check the hold before, except `compact`: it would read the whole table for that.
         if under_way is not None and (hold := table.why_held()) is not None:
             _log.warning("sweep_skipped", reason=str(hold), files=0)
-            return ()
+            return Sweep()
 
         def aged(found: Sequence[Orphan]) -> Sequence[Orphan]:
             may_look_old = values.storage.capabilities.copies_may_look_old
@@ -131,17 +132,25 @@ class SweepOrphans(OfferedKind[Sequence[Orphan]]):
             why_wait=partial(watched(table, self.grace_ms).why_wait, values, rule.now_ms),
         )
 
-    def ended(self, result: Sequence[Orphan] | CompactordError, seconds: float) -> Round:
+    def ended(self, result: Sweep | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
             _log.warning("sweep_failed", error=str(result))
             return Round(has_failed=True)
-        if result:
-            _log.info("sweep_finished", removed_files=len(result))
-        return Round(counts={REMOVED: len(result)})
+        _log_unlisted(result.error)
+        removed = len(result.orphans)
+        if removed:
+            _log.info("sweep_finished", removed_files=removed)
+        return Round(counts={REMOVED: removed})
 
-    def report(self, shown: ShownTable, done: Done[Sequence[Orphan]], *others: Done[Any]) -> Report:
-        found = [orphan for round_ in done.rounds for orphan in round_]
-        return files_report(shown, found, orphans_text(found))
+    def report(self, shown: ShownTable, done: Done[Sweep], *others: Done[Any]) -> Report:
+        found = [orphan for sweep in done.rounds for orphan in sweep.orphans]
+        errors = [sweep.error for sweep in done.rounds if sweep.error is not None]
+        return files_report(shown, found, orphans_text(found), errors)
+
+
+def _log_unlisted(error: CompactordError | None) -> None:
+    if error is not None:
+        _log.warning("uploads_not_listed", error=str(error))
 
 
 def owner_rule(clock: Clock, grace_ms: int, myself: Owner | None = None) -> OwnerRule:
@@ -154,14 +163,17 @@ def owner_rule(clock: Clock, grace_ms: int, myself: Owner | None = None) -> Owne
     )
 
 
-def files_report(shown: ShownTable, found: Sequence[Orphan], what: str) -> Report:
+def files_report(
+    shown: ShownTable, found: Sequence[Orphan], what: str, errors: Sequence[CompactordError]
+) -> Report:
     """The report of removed files `what`; in a dry run, with each path."""
     verb = "would remove" if shown.is_dry else "removed"
-    lines = [f"{shown.name}: {verb} {what}" if found else f"{shown.name}: nothing left over"]
+    nothing = "no left-over file found" if errors else "nothing left over"
+    lines = [f"{shown.name}: {verb} {what}" if found else f"{shown.name}: {nothing}"]
     if shown.is_dry:
         unfinished = " (unfinished upload)"
         lines += [f"  {each.path}{unfinished if each.upload else ''}" for each in found]
-    return Report(lines=lines, found={"orphans": orphans_json(found)})
+    return Report(lines=lines, found={"orphans": orphans_json(found)}, errors=errors)
 
 
 def orphans_text(orphans: Sequence[Orphan]) -> str:
@@ -356,6 +368,7 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
     ) -> RemovedFiles:
         values, search = table.table, self._search(table, folders)
         found = search.find()
+        _log_unlisted(search.uploads_error)
         if values.storage.capabilities.copies_may_look_old:
             now_ms = table.clock.steady_ms()
             sightings = table.memory(_ForeignSightings)

@@ -152,7 +152,7 @@ def _sweep(table: Branched) -> None:
         grace_ms=10 * 60_000,
     )
     removed = remove_orphans(LOCAL, str(table.path), partition_depth=0, rule=rule)
-    assert [orphan.path for orphan in removed] == [str(left)]
+    assert [orphan.path for orphan in removed.orphans] == [str(left)]
     table.check("swept")
 
 

@@ -88,7 +88,7 @@ def test_a_sweep_aborts_what_the_dead_began_and_nothing_else(moto: StoreServer) 
         now_ms=int(time.time() * 1000) + 11 * 60_000,
         grace_ms=builders.DAY_MS,
     )
-    (removed,) = remove_orphans(storage, location, partition_depth=0, rule=rule)
+    (removed,) = remove_orphans(storage, location, partition_depth=0, rule=rule).orphans
     assert removed.name == names[FIRST]
     assert unfinished(storage, location) == sorted(
         f"{location}/bucket-0/{name}" for name in (names[SECOND], "data-of-a-writer-0.parquet")

@@ -29,6 +29,7 @@ from compactord.cli.select import SelectedTable, choose
 from compactord.clock import Clock, SystemClock
 from compactord.commit.publish import StorePublisher
 from compactord.config.policy import config_of_warehouse
+from compactord.errors import AccessDenied
 from compactord.ids import Owner
 from compactord.maintenance.kind import Done, ShownTable
 from compactord.maintenance.rounds import RoundResult
@@ -38,12 +39,13 @@ from compactord.paimon.binary_row import encode_row
 from compactord.paimon.schema import TableRef
 from compactord.paimon.snapshot import CommitKind, snapshot_ids
 from compactord.state.table_state import load_state
+from compactord.storage.open import STORES
 from compactord.verify.holds import HOLD_FILE
 from compactord_demo.writer import create_table
 from tests import builders
 from tests.e2e.tables import digest
 from tests.simulation.world import policy
-from tests.storages import HookedStorage
+from tests.storages import Fault, FaultyStorage, HookedStorage
 from tests.unit.catalog.metastore import Metastore, running
 from tests.unit.catalog.metastore import table as in_metastore
 from tests.unit.cli import warehouses
@@ -177,6 +179,36 @@ def test_only_files_of_dead_runs_of_ours_that_nothing_names_are_removed(
     assert {owner for owner, path in files.items() if path.exists()} == {"ours", "java"}
     assert set(before) - set(digest(tmp_path)) == {f"d.db/t/bucket-0/{files['elsewhere'].name}"}
     assert builders.read_keyed(LOCAL, ref) == rows
+
+
+@pytest.mark.parametrize(
+    "words", ["orphans", "orphans --foreign", "maintain --only orphans", "orphans --dry-run"]
+)
+def test_uploads_that_cannot_be_listed_are_a_failure_and_files_go_all_the_same(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = _left_over(keyed(tmp_path, "d.t", commits=3))
+    fault = Fault(
+        at=1, error=AccessDenied, lasts=True, concerns=lambda c: c.method == "unfinished_uploads"
+    )
+    faulty = STORES.wrapped(lambda storage, location: FaultyStorage(storage, fault))
+    command = [*words.split(), "--warehouse", str(tmp_path), "--table", "d.t"]
+    for is_json in (True, False):
+        args = _parser().parse_args([*command, *(["--json"] if is_json else [])])
+        args.registries = Registries(stores=faulty)
+        run = maintain if "maintain" in words else orphans
+        assert run(args, _IN_TWO_DAYS) == 3
+        said = capsys.readouterr()
+        assert "FAILED: " in said.err
+        assert said.err.count("unfinished uploads cannot be listed, so they stay") == 1
+        assert "nothing left over" not in said.out
+        if is_json:
+            found = json.loads(said.out.splitlines()[-1])
+            found = found.get("kinds", {}).get("orphans", found)
+            assert found["kind"] == "StorageError"
+            # The owner's process is gone, so its file is as well.
+            assert str(files["elsewhere"]) in {each["path"] for each in found["orphans"]}
+    assert files["elsewhere"].exists() == ("--dry-run" in words)
 
 
 def test_maintain_does_each_kind_that_is_asked_for_and_says_what_went(

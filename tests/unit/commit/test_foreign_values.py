@@ -223,7 +223,7 @@ def test_the_sidecar_of_a_manifest_is_no_orphan_whoever_made_it() -> None:
         own_before_ms=NOW_MS * 2,
     )
     removed = remove_orphans(table.storage, HOME, partition_depth=0, rule=rule)
-    assert [orphan.path for orphan in removed] == [left]
+    assert [orphan.path for orphan in removed.orphans] == [left]
 
 
 @pytest.mark.parametrize("what", ["manifest", "list"])

@@ -72,7 +72,7 @@ def _remove(table: Lineage, storage: object = None, *, depth: int = 0, **rule: o
         partition_depth=depth,
         rule=_rule(**rule),
     )
-    return {orphan.path for orphan in removed}
+    return {orphan.path for orphan in removed.orphans}
 
 
 def _table() -> Deletions:
@@ -560,7 +560,7 @@ def test_a_table_without_leftovers_costs_listings_only() -> None:
     removed = remove_orphans(
         storage, HOME, partition_depth=0, rule=_rule(liveness=lambda owner: Liveness.UNKNOWN)
     )
-    assert removed == ()
+    assert removed.orphans == ()
     assert {call.method for call in storage.log} == {"list", "unfinished_uploads"}
 
 

@@ -53,5 +53,5 @@ def test_a_file_that_looks_old_is_removed(
             case "clock":
                 clock.set_by_ms += 7 * DAY_MS
         swept = SweepOrphans(interval_ms=0, grace_ms=DAY_MS).run(compactor, None)
-        assert len(swept) == removed
+        assert len(swept.orphans) == removed
     assert storage.status(path) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from compactord.engine.worker import run_subcompaction
 from compactord.errors import CompactordError, StorageError, UnsupportedTable
 from compactord.ids import Owner
 from compactord.maintenance.kind import OpenedTable, Round, UnderWay
-from compactord.maintenance.orphan_search import Orphan
+from compactord.maintenance.orphan_search import Sweep
 from compactord.maintenance.orphans import REMOVED, RemovedFiles, SweepForeign, SweepOrphans
 from compactord.maintenance.snapshots import ExpireSnapshots
 from compactord.model import Subcompaction, SubcompactionResult, TableName
@@ -292,10 +292,10 @@ class _HangingSweep(SweepOrphans):
     began: threading.Semaphore
     ends: threading.Event
 
-    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sequence[Orphan]:
+    def run(self, table: OpenedTable, under_way: UnderWay | None) -> Sweep:
         self.began.release()
         assert self.ends.wait(WAIT_S)
-        return ()
+        return Sweep()
 
 
 def test_rounds_that_hang_keep_no_file_of_a_late_result(harness: Harness) -> None:

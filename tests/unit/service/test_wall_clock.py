@@ -311,7 +311,7 @@ def _sweep(stage: Stage, compactor: TableCompactor, clock: VirtualClock) -> int:
     rounds = Maintenance(jobs)
     rounds.tick([scheduled], now_ms)
     (effect,) = rounds.begin([scheduled], kinds, now_ms=now_ms, wall=stage.scheduler.wall)
-    return len(effect.kind.run(compactor, effect.under_way))
+    return len(effect.kind.run(compactor, effect.under_way).orphans)
 
 
 @each_jump

@@ -97,7 +97,7 @@ def test_a_table_whose_first_plan_meets_a_damaged_bucket_expires_and_is_swept() 
     clock.sleep(7 * 24 * 3600)
     assert expire(compactor).snapshots == 6
     assert snapshot_ids(storage, table.location) == (7,)
-    assert SweepOrphans(interval_ms=0, grace_ms=0).run(compactor, None) == ()
+    assert SweepOrphans(interval_ms=0, grace_ms=0).run(compactor, None).orphans == ()
 
 
 @pytest.mark.parametrize(("how", "said"), DAMAGE.values(), ids=DAMAGE)
