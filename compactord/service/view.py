@@ -69,7 +69,8 @@ def status_and_why(
 
     `unmanaged` is why the configuration stops work on it: excluded, which outranks all, or paused,
     which ranks below failures. `error` is the last attempt's, `quarantine` names the quarantined
-    buckets; a paused table is not degraded, as no other bucket is compacted either.
+    buckets. A paused table with quarantined buckets stays paused, as no other bucket is compacted
+    either, and has both reasons.
     """
     if unmanaged is not None and unmanaged[0] is TableStatus.EXCLUDED:
         return unmanaged
@@ -78,9 +79,10 @@ def status_and_why(
         return TableStatus.UNSUPPORTED if refused else TableStatus.HALTED, halt.message
     if error:
         return TableStatus.ERROR, error
-    if quarantine and unmanaged is None:
-        return TableStatus.DEGRADED, quarantine
-    return unmanaged or (TableStatus.ACTIVE, "")
+    status, why = unmanaged or (TableStatus.ACTIVE, "")
+    if quarantine:
+        return (TableStatus.DEGRADED, quarantine) if not why else (status, f"{why}; {quarantine}")
+    return status, why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

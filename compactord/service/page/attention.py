@@ -52,9 +52,11 @@ def why_text(table: TableView, now_ms: int) -> str:
     if halt is not None:
         again = attempt_text(halt.next_try_ms, now_ms) if halt.next_try_ms else ""
         action = halt.action
-    elif table.status is TableStatus.DEGRADED and table.quarantined:
+    elif table.status in (TableStatus.DEGRADED, TableStatus.PAUSED) and table.quarantined:
         first = table.quarantined[0]
-        again, action = attempt_text(first.until_ms, now_ms), first.action
+        is_paused = table.status is TableStatus.PAUSED
+        again = "" if is_paused else attempt_text(first.until_ms, now_ms)
+        action = first.action
     else:
         return table.why
     again = f"; next attempt {again}" if again else ""

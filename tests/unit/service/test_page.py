@@ -17,7 +17,7 @@ from compactord.clock import iso_text
 from compactord.model import CompactReason, WorkKind
 from compactord.scheduler.compaction import HaltReason, PriorityClass
 from compactord.service.http import PageResponse
-from compactord.service.page.attention import Attention, attention_of
+from compactord.service.page.attention import Attention, attention_of, why_text
 from compactord.service.page.overview import TABLES_SHOWN
 from compactord.service.page.pages import STYLE, environment, render
 from compactord.service.view import MaintenanceView, TableDetail, TableStatus
@@ -315,6 +315,19 @@ def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
     assert "What to do: Restore the file." in " ".join(found.text.split())
     assert "corrupt page header" in found.text
     assert "in 14 min" in found.text
+
+
+def test_a_paused_table_with_a_quarantined_bucket_says_both_and_promises_no_attempt() -> None:
+    (failed,) = busy_night().shown.tables[0].quarantined
+    why = f"by rules.0.set.mode; bucket 5: {failed.message}"
+    shown = table_view(
+        status=TableStatus.PAUSED, why=why, quarantined=(failed,), quarantined_count=1
+    )
+    assert why_text(shown, NOW_MS) == f"{why}. What to do: {failed.action}"
+    found = overview(shown)
+    assert f"paused {why} What to do: {failed.action}" in " ".join(found.text.split())
+    assert "/runbooks/CompactordBucketsQuarantined" in found.values("href")
+    assert "next attempt" not in found.text
 
 
 def test_the_page_of_a_table_says_what_maintenance_did_and_whether_it_still_does() -> None:

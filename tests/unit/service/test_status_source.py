@@ -152,20 +152,21 @@ def test_every_discovered_table_is_shown_with_its_status_and_why() -> None:
     assert gallery.update().tables[2] is view.tables[2], "made once for each listing"
 
 
-_PAUSED, _EXCLUDED = (TableStatus.PAUSED, "paused"), (TableStatus.EXCLUDED, "excluded")
-_HALT = Halt(reason=HaltReason.REPEATED_FAILURES, message="halted")
+_PAUSED, _EXCLUDED = (TableStatus.PAUSED, "by a rule"), (TableStatus.EXCLUDED, "a pattern")
+_HALT = Halt(reason=HaltReason.REPEATED_FAILURES, message="missing")
 
 
 @pytest.mark.parametrize(
     ("unmanaged", "halt", "error", "quarantine", "expected"),
     [
-        (_EXCLUDED, _HALT, "error", "bucket 0", "excluded"),
-        (_PAUSED, _HALT, "error", "bucket 0", "halted"),
-        (_PAUSED, None, "error", "bucket 0", "error"),
-        (_PAUSED, None, "", "bucket 0", "paused"),
-        (None, None, "error", "bucket 0", "error"),
-        (None, None, "", "bucket 0", "degraded"),
-        (None, None, "", "", "active"),
+        (_EXCLUDED, _HALT, "error", "bucket 0", ("excluded", "a pattern")),
+        (_PAUSED, _HALT, "error", "bucket 0", ("halted", "missing")),
+        (_PAUSED, None, "error", "bucket 0", ("error", "error")),
+        (_PAUSED, None, "", "bucket 0", ("paused", "by a rule; bucket 0")),
+        (_PAUSED, None, "", "", ("paused", "by a rule")),
+        (None, None, "error", "bucket 0", ("error", "error")),
+        (None, None, "", "bucket 0", ("degraded", "bucket 0")),
+        (None, None, "", "", ("active", "")),
     ],
 )
 def test_a_status_outranks_others(
@@ -173,9 +174,10 @@ def test_a_status_outranks_others(
     halt: Halt | None,
     error: str,
     quarantine: str,
-    expected: str,
+    expected: tuple[str, str],
 ) -> None:
-    assert status_and_why(unmanaged, halt, error, quarantine)[0].value == expected
+    status, why = status_and_why(unmanaged, halt, error, quarantine)
+    assert (status.value, why) == expected
 
 
 def test_what_is_paused_or_excluded_does_not_wait() -> None:
