@@ -354,6 +354,58 @@ def without_nulls(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(type_, len(array), [None, *buffers[1:]])
 
 
+def absent_columns(
+    layout: Layout,
+    schema: pa.Schema,
+    path: str,
+    check: Callable[[pa.Field, DataField, pa.Field], None],
+) -> frozenset[str]:
+    """The row columns that are not read from a file with the columns of `schema`.
+
+    Append tables' files may lack columns: they are null, as in Java, or have the partition's value,
+    as do partition columns of another type. `check` gets a column of the file and the table's, as
+    its field and as Arrow's, and raises `UnreadableColumn` for a type that is not read as the
+    table's. Raises `UnreadableColumn` for the first other column that is missing or has such a
+    type.
+    """
+    of_partition = {name for name, _ in layout.partition}
+    absent = set()
+    for field, wanted in zip(layout.row_fields, layout.row_schema, strict=True):
+        name = field.name
+        try:
+            there = _column_of(schema, name, path, may_lack=not layout.key_fields)
+            if there is not None:
+                check(there, field, wanted)
+                continue
+            if not wanted.nullable:
+                why = "the file lacks it, in the table it is NOT NULL"
+                raise UnreadableColumn(path, f"column {name}: {why}")
+        except UnreadableColumn:
+            if name not in of_partition:
+                raise
+        absent.add(name)
+    if absent and len(absent) == len(layout.row_fields):
+        raise UnreadableColumn(path, "the file has none of the table's columns")
+    return frozenset(absent)
+
+
+def _column_of(schema: pa.Schema, name: str, path: str, *, may_lack: bool) -> pa.Field | None:
+    """The file's only column of this name, or None."""
+    indices = schema.get_all_field_indices(name)
+    if not indices and may_lack:
+        others = [other for other in schema.names if other.lower() == name.lower()]
+        if not others:
+            return None
+        raise UnreadableColumn(
+            path,
+            f"column {name}: the file has {others[0]}, which differs in case. Java reads null there"
+            " unless the table has case-sensitive=false, and a rewrite would lose the values",
+        )
+    if len(indices) != 1:
+        raise UnreadableColumn(path, f"the file has {len(indices)} columns named {name}")
+    return schema.field(indices[0])
+
+
 def table_columns(
     batch: pa.RecordBatch,
     schema: pa.Schema,

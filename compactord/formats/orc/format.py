@@ -17,7 +17,13 @@ from pyarrow import orc
 
 from compactord.errors import DataFileDamaged, SubcompactionError, UnreadableColumn
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
-from compactord.formats.layout import Layout, RowRange, partition_arrays, table_columns
+from compactord.formats.layout import (
+    Layout,
+    RowRange,
+    absent_columns,
+    partition_arrays,
+    table_columns,
+)
 from compactord.formats.orc import NAME
 from compactord.formats.orc.tail import checked_schema
 from compactord.formats.orc.values import (
@@ -124,33 +130,16 @@ class OrcFile(OpenFile):
             )
 
     def _present(self, schema: pa.Schema, layout: Layout) -> Layout:
-        """The layout of the columns that are in the file.
-
-        Append tables' files may lack columns: they are null, as in Java, or have the partition's
-        value. Raises `UnreadableColumn` for others that are missing or have another type.
-        """
-        of_partition = {name for name, _ in layout.partition}
-        absent = set()
-        for field, wanted in zip(layout.row_fields, layout.row_schema, strict=True):
-            if not holds(field.type):
-                raise self._unreadable(field, f"{type_text(field.type)} is not read from ORC files")
-            places = schema.get_all_field_indices(field.name)
-            if len(places) > 1:
-                raise self._unreadable(field, f"the file has {len(places)} columns of that name")
-            if places:
-                found = schema.field(places[0]).type
-                if without_ids(found) != without_ids(stored_type(wanted.type)):
-                    text = f"the file has {found}, the table {type_text(field.type)}"
-                    raise self._unreadable(field, text)
-            elif layout.key_fields or not (wanted.nullable or field.name in of_partition):
-                raise self._unreadable(field, "the file lacks it")
-            elif field.name.lower() in (name.lower() for name in schema.names):
-                raise self._unreadable(field, "its name differs in case in the file")
-            else:
-                absent.add(field.name)
-        if absent and len(absent) == len(layout.row_fields):
-            raise UnreadableColumn(self.file.path, "the file has none of the table's columns")
+        """The layout of the columns that are read from the file. Raises as `absent_columns`."""
+        absent = absent_columns(layout, schema, self.file.path, self._check_column)
         return layout.without(absent)
+
+    def _check_column(self, there: pa.Field, field: DataField, wanted: pa.Field) -> None:
+        if not holds(field.type):
+            raise self._unreadable(field, f"{type_text(field.type)} is not read from ORC files")
+        if without_ids(there.type) != without_ids(stored_type(wanted.type)):
+            text = f"the file has {there.type}, the table {type_text(field.type)}"
+            raise self._unreadable(field, text)
 
     def _unreadable(self, field: DataField | pa.Field, why: str) -> UnreadableColumn:
         return UnreadableColumn(self.file.path, f"column {field.name}: {why}")

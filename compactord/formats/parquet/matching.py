@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from compactord.errors import UnreadableColumn
-from compactord.formats.layout import Layout
 from compactord.formats.parquet.footer import Footer
 from compactord.formats.parquet.int96 import INT96
 from compactord.formats.parquet.thrift import Chunk, Meta, Type
@@ -32,63 +31,22 @@ _NANOSECONDS = "ns"
 _NO_FIELD_ID = b"-1"
 
 
-def absent_columns(footer: Footer, layout: Layout) -> frozenset[str]:
-    """The row columns that are not read from the file.
-
-    Append tables' files may lack columns: they are null, as in Java, or have the partition's value,
-    as do partition columns of another type. Raises `UnreadableColumn` for the first other column
-    that is missing or cannot be read as the table's.
-    """
-    of_partition = {name for name, _ in layout.partition}
-    absent = set()
-    for field, wanted in zip(layout.row_fields, layout.row_schema, strict=True):
-        try:
-            if not _is_there(footer, field, wanted, may_lack=not layout.key_fields):
-                if not wanted.nullable and field.name not in of_partition:
-                    raise UnreadableColumn(
-                        footer.path,
-                        f"column {field.name}: the file lacks it, in the table it is NOT NULL",
-                    )
-                absent.add(field.name)
-        except UnreadableColumn:
-            if field.name not in of_partition:
-                raise
-            absent.add(field.name)
-    if absent and len(absent) == len(layout.row_fields):
-        raise UnreadableColumn(footer.path, "the file has none of the table's columns")
-    return frozenset(absent)
-
-
-def _is_there(footer: Footer, field: DataField, wanted: pa.Field, *, may_lack: bool) -> bool:
-    name, schema = field.name, footer.arrow.schema.to_arrow_schema()
-    indices = schema.get_all_field_indices(name)
-    if not indices and may_lack:
-        others = [other for other in schema.names if other.lower() == name.lower()]
-        if not others:
-            return False
-        raise UnreadableColumn(
-            footer.path,
-            f"column {name}: the file has {others[0]}, which differs in case. Java reads null there"
-            " unless the table has case-sensitive=false, and a rewrite would lose the values",
-        )
-    if len(indices) != 1:
-        raise UnreadableColumn(footer.path, f"the file has {len(indices)} columns named {name}")
-    there = schema.field(indices[0])
+def check_column(footer: Footer, there: pa.Field, field: DataField, wanted: pa.Field) -> None:
+    """Raise `UnreadableColumn` unless a column of the file can be read as the table's."""
     own_id, id_ = (there.metadata or {}).get(FIELD_ID), wanted.metadata[FIELD_ID]
     if own_id not in (None, _NO_FIELD_ID, id_):
         # The name belonged to another column when the file was written.
         raise UnreadableColumn(
             footer.path,
-            f"column {name} has field id {own_id.decode()} instead of {id_.decode()}:"
+            f"column {field.name} has field id {own_id.decode()} instead of {id_.decode()}:"
             " it was written with another schema",
         )
     if not _is_readable(footer, there, field, wanted.type):
         raise UnreadableColumn(
             footer.path,
-            f"column {name}: the file has {_stored_text(footer, there)}, the table"
+            f"column {field.name}: the file has {_stored_text(footer, there)}, the table"
             f" {type_text(field.type)}",
         )
-    return True
 
 
 def _is_readable(footer: Footer, there: pa.Field, field: DataField, wanted: pa.DataType) -> bool:

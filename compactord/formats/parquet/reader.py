@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -23,7 +24,13 @@ from compactord.errors import (
 )
 from compactord.formats.base import InputProfile, NumberedBatches, OpenFile, RowGroup, reading
 from compactord.formats.finding import Finder
-from compactord.formats.layout import Layout, RowRange, is_binary_like, partition_arrays
+from compactord.formats.layout import (
+    Layout,
+    RowRange,
+    absent_columns,
+    is_binary_like,
+    partition_arrays,
+)
 from compactord.formats.parquet import NAME
 from compactord.formats.parquet.conversion import check_indices, converted, top_column
 from compactord.formats.parquet.finder import OpenGroups, ParquetFinder
@@ -38,7 +45,7 @@ from compactord.formats.parquet.group_pages import (
     ranged_file,
     with_indexes,
 )
-from compactord.formats.parquet.matching import absent_columns
+from compactord.formats.parquet.matching import check_column
 from compactord.formats.parquet.page_runs import (
     BUFFER_BYTES,
     GroupPages,
@@ -368,7 +375,12 @@ class ParquetInput(OpenFile):
                 f"the manifest records {self.file.row_count} rows, the Parquet footer"
                 f" {footer.arrow.num_rows}",
             )
-        absent = absent_columns(footer, layout)
+        absent = absent_columns(
+            layout,
+            footer.arrow.schema.to_arrow_schema(),
+            footer.path,
+            partial(check_column, footer),
+        )
         names = layout.row_names
         if SEQUENCE_NUMBER.name in names and self.file.sequence_number is None:
             self._check_sequences(footer)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
@@ -20,6 +21,7 @@ from compactord.errors import (
 )
 from compactord.formats.layout import Layout, append_layout
 from compactord.formats.orc.format import ORC, OrcEncoding, OrcFile
+from compactord.formats.registry import FORMATS
 from compactord.model import InputFile
 from compactord.paimon.types import DataField
 from compactord.storage.local import LocalStorage
@@ -166,6 +168,21 @@ def test_columns_that_are_not_the_tables_are_refused(
     name, _, type_ = column.partition(" ")
     with pytest.raises(UnreadableColumn, match=why):
         _read(_file(path, 1), fields(id="INT", **{name: type_}))
+
+
+@pytest.mark.parametrize("format", ["orc", "parquet"])
+@pytest.mark.parametrize("stored", [{"v": ["a"]}, {"V": [1]}, {}])
+def test_a_partition_s_column_has_the_partition_s_value_whatever_the_file_has(
+    format: str, stored: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / f"f.{format}"
+    rows = pa.table({"id": pa.array([1], pa.int32()), **stored})
+    orc.write_table(rows, path) if format == "orc" else pq.write_table(rows, path)
+    columns = fields(id="INT", v="INT NOT NULL")
+    storage = LocalStorage()
+    opened = FORMATS[format].open(storage, Fetcher(storage), _file(path, 1).file)
+    batches = opened.batches(append_layout(columns, partition=(("v", 5),)), 500, None)
+    assert [batch.to_pylist() for _, batch in batches] == [[{"id": 1, "v": 5}]]
 
 
 @pytest.mark.parametrize(
