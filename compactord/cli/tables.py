@@ -310,6 +310,9 @@ def _why_lines(
         size = size_text(view.blocked.size_bytes)
         by = "the halt" if view.halt else "quarantine"
         yield f"blocked by {by}: {count_text(blocked, 'compaction')}, {size}"
+    for name, rounds in sorted(view.maintenance.items()):
+        if rounds.why_not:
+            yield f"maintenance, {name}: the last round ended early: {rounds.why_not}"
     if view.running_tasks:
         yield f"{count_text(view.running_tasks, 'compaction')} running"
     yield from _bucket_lines(detail, is_served=is_served)

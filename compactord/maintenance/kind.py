@@ -142,6 +142,8 @@ class MaintenanceRecord:
     has_news: bool = True
     # The newest snapshot at the start of the last round, 0 if none or if that round failed.
     snapshot_id: int = 0
+    # Why the last round failed or ended early, or empty.
+    why_not: str = ""
 
     @property
     def has_failed(self) -> bool:
@@ -153,13 +155,14 @@ class MaintenanceRecord:
 class Round:
     """The result of a round. `counts` are added to the table's counters, by name.
 
-    `more`: work is left, and the next round may start at once. `first_snapshot_id` is the oldest
-    snapshot after a round that removed snapshots.
+    `more`: work is left, and the next round may start at once. `why_not` is why it failed or ended
+    early, or None. `first_snapshot_id` is the oldest snapshot after a round that removed snapshots.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     more: bool = False
     has_failed: bool = False
+    why_not: str | None = None
     first_snapshot_id: int | None = None
 
 

@@ -406,12 +406,13 @@ class CreateTags(RuledKind[CreatedTags]):
     def ended(self, result: CreatedTags | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
             _log.warning("tags_not_created", error=str(result))
-            return Round(has_failed=True)
+            return Round(has_failed=True, why_not=str(result))
         if result.why_not is not None:
             _log.warning("tags_not_created", error=result.why_not)
         expired = _EXPIRY.ended(result.surplus, seconds)
         counts = {"new_tags": len(result.tags), **expired.counts}
-        return Round(counts=counts, has_failed=result.why_not is not None)
+        has_failed = result.why_not is not None
+        return Round(counts=counts, has_failed=has_failed, why_not=result.why_not)
 
     def report(self, shown: ShownTable, done: Done[CreatedTags], *others: Done[Any]) -> Report:
         """`others` has the result of `ExpireTags`: surplus and expired tags share one line."""

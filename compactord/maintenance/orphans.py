@@ -135,7 +135,7 @@ class SweepOrphans(OfferedKind[Sweep]):
     def ended(self, result: Sweep | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
             _log.warning("sweep_failed", error=str(result))
-            return Round(has_failed=True)
+            return Round(has_failed=True, why_not=str(result))
         _log_unlisted(result.error)
         removed = len(result.orphans)
         if removed:
@@ -415,11 +415,12 @@ class SweepForeign(MaintenanceKind[RemovedFiles]):
     def ended(self, result: RemovedFiles | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
             _log.warning("foreign_failed", error=str(result))
-            return Round(has_failed=True)
+            return Round(has_failed=True, why_not=str(result))
         if result.why_not is not None:
             _log.warning("foreign_failed", error=result.why_not)
         counts = {
             "foreign_files_removed": result.files,
             "foreign_bytes_removed": result.size_bytes,
         }
-        return Round(counts=counts, more=result.more, has_failed=result.why_not is not None)
+        has_failed = result.why_not is not None
+        return Round(counts=counts, more=result.more, has_failed=has_failed, why_not=result.why_not)

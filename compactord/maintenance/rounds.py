@@ -158,10 +158,10 @@ class PlannedKind(OfferedKind[RoundResult[Item]]):
     def ended(self, result: RoundResult[Item] | CompactordError, seconds: float) -> Round:
         if isinstance(result, CompactordError):
             _log.warning(f"{self.name}_failed", error=str(result))
-            return Round(has_failed=True)
+            return Round(has_failed=True, why_not=str(result))
         if result.why_not is not None:
             _log.warning(self.stopped or f"{self.name}_failed", error=result.why_not)
-        return Round(counts=self.counted(result), more=result.more)
+        return Round(counts=self.counted(result), more=result.more, why_not=result.why_not)
 
     def report(
         self, shown: ShownTable, done: Done[RoundResult[Item]], *others: Done[Any]

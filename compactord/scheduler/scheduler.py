@@ -259,6 +259,7 @@ class Maintenance:
         record.has_news = record.has_news or round_.more
         record.ended_ms = 0 if round_.more else now_ms
         record.counts.update(round_.counts)
+        record.why_not = round_.why_not or ""
         if round_.has_failed:
             record.snapshot_id = 0
         else:

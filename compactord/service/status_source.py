@@ -256,6 +256,7 @@ def _maintenance(scheduled: ScheduledTable, wall: WallTime) -> dict[str, Mainten
             began_ms=wall.shown(record.began_ms),
             succeeded_ms=wall.shown(record.succeeded_ms),
             counts={counter: number for counter, number in record.counts.items() if number},
+            why_not=record.why_not,
         )
         for name, record in scheduled.rounds.items()
     }

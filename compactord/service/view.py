@@ -106,12 +106,14 @@ class MaintenanceView:
     """The rounds of one kind for a table, since the service started.
 
     Times are the last start and the last end without an error, 0 for none. `counts` are the totals
-    of all rounds, by the names of counters.
+    of all rounds, by the names of counters. `why_not` is why the last round failed or ended early,
+    empty if it did neither.
     """
 
     began_ms: int = 0
     succeeded_ms: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

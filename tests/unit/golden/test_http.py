@@ -63,6 +63,11 @@ def _orders() -> TableView:
         ),
         # It has begun and not ended.
         "changelogs": MaintenanceView(began_ms=NOW_MS - 20 * SECOND),
+        "tags": MaintenanceView(
+            began_ms=NOW_MS - MINUTE,
+            succeeded_ms=NOW_MS - MINUTE,
+            why_not="a restore may be running",
+        ),
     }
     return replace(
         orders,

@@ -338,14 +338,14 @@ def test_the_page_of_a_table_says_what_maintenance_did_and_whether_it_still_does
             counts={"expired_snapshots": 3, "expired_files": 1_200},
         ),
         "tags": MaintenanceView(began_ms=NOW_MS - MINUTE, succeeded_ms=NOW_MS - 3 * MINUTE),
-        "done": MaintenanceView(began_ms=NOW_MS - SECOND),
+        "done": MaintenanceView(began_ms=NOW_MS - SECOND, why_not="denied <b>"),
     }
     shown = table_view("d.t", maintenance=rounds)
     status = FixedStatus(service_view(shown), TableDetail(view=shown, buckets=(), bucket_count=1))
     found = re.sub(r"\s*\S+Z |\s+", " ", page(status, "/tables/lake/d/t").text)
     assert "last round 2 min ago expired files: 1,200 expired snapshots: 3" in found
     assert "last round 1 min ago last success 3 min ago" in found
-    assert "last round 1 s ago none succeeded" in found
+    assert "last round 1 s ago none succeeded ended early: denied <b>" in found
 
 
 def test_a_damaged_bucket_waits_for_other_files_not_for_a_time() -> None:

@@ -336,9 +336,10 @@ def test_rounds_of_maintenance_are_shown_by_kind_with_what_they_came_to() -> Non
     scheduled.rounds["tags"] = MaintenanceRecord(began_ms=began_ms)
     stage.now += 5
     rounds, kind = Maintenance(Jobs(ROUNDS_MAX, silent=set())), ExpireTags(interval_ms=0)
-    for _ in range(2):
-        rounds.ended(scheduled, kind, Round(counts={"tags": 2}), stage.now)
-    scheduled.version += 1
+    for why_not in ("a restore may be running", None):
+        rounds.ended(scheduled, kind, Round(counts={"tags": 2}, why_not=why_not), stage.now)
+        scheduled.version += 1
+        assert gallery.table().maintenance["tags"].why_not == (why_not or "")
     shown = MaintenanceView(began_ms=began_ms, succeeded_ms=stage.now, counts={"tags": 4})
     assert gallery.table().maintenance == {"tags": shown}
 
