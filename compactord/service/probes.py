@@ -85,21 +85,26 @@ def startup(view: ServiceView) -> Health:
 def readiness(view: ServiceView, now_ms: int) -> Health:
     """Passes if the service has started and is not ending, and the engine is up.
 
-    Catalogs that cannot be listed are only warnings: the page that shows why must stay reachable.
+    Unlisted catalogs and silent stores are only warnings: the page that shows why must stay
+    reachable.
     """
     failed = list(startup(view).failed)
     if view.is_started and not view.engine.is_up:
         failed.append(_engine(view))
     if view.is_draining:
         failed.append(FailedCheck(check="draining", message="the service is ending"))
-    return replace(_health(*failed), warnings=tuple(_unlisted(view, now_ms)))
+    return replace(_health(*failed), warnings=tuple(_unavailable(view, now_ms)))
 
 
-def _unlisted(view: ServiceView, now_ms: int) -> Iterator[FailedCheck]:
+def _unavailable(view: ServiceView, now_ms: int) -> Iterator[FailedCheck]:
     for catalog in view.catalogs:
-        if now_ms - catalog.last_success_ms > CATALOG_REACHABLE_MS:
+        if since_ms := catalog.store_silent_since_ms:
+            why = f"its store or server has not answered for {age_text(now_ms - since_ms)}"
+        elif now_ms - catalog.last_success_ms > CATALOG_REACHABLE_MS:
             why = catalog.error or "it has not been listed lately"
-            yield FailedCheck(check=f"catalog {catalog.name}", message=why)
+        else:
+            continue
+        yield FailedCheck(check=f"catalog {catalog.name}", message=why)
 
 
 def _engine(view: ServiceView) -> FailedCheck:

@@ -156,8 +156,8 @@ def test_inhibitions_name_alerts_that_exist_and_labels_that_they_have(
 ) -> None:
     labels = {rule["alert"]: exposed.labels_of(prometheus.parse(rule["expr"])) for rule in alerts()}
     for inhibition in yaml.safe_load(INHIBITIONS.read_text())["inhibit_rules"]:
-        (source,) = (_named(text) for text in inhibition["source_matchers"])
-        targets = set().union(*(_named(text) for text in inhibition["target_matchers"]))
+        (source,) = (named_by(text) for text in inhibition["source_matchers"])
+        targets = set().union(*(named_by(text) for text in inhibition["target_matchers"]))
         assert source
         assert targets
         assert not source & targets
@@ -165,8 +165,8 @@ def test_inhibitions_name_alerts_that_exist_and_labels_that_they_have(
             assert set(inhibition["equal"]) <= labels[name], name
 
 
-def _named(matcher: str) -> set[str]:
-    """The alerts that a matcher means."""
+def named_by(matcher: str) -> set[str]:
+    """The alerts that a matcher of an inhibition selects."""
     parts = re.fullmatch(r'(alertname|scope) (=|=~) "([^"]*)"', matcher)
     assert parts is not None, matcher
     label, kind, value = parts.groups()

@@ -118,6 +118,11 @@ def test_catalogs_out_of_reach_are_named_and_fail_nothing() -> None:
         ("catalog c0", "refused"),
         ("catalog c2", "refused"),
     ]
+    (catalog, *others) = view.catalogs
+    silent = replace(catalog, store_silent_since_ms=NOW_MS - 2 * MINUTE)
+    ready = probes.readiness(replace(view, catalogs=(silent, *others)), NOW_MS)
+    assert ready.warnings[0].message == "its store or server has not answered for 2 min"
+    assert checks(ready) == []
 
 
 def test_a_service_that_ends_is_not_ready() -> None:
