@@ -45,7 +45,10 @@ ALWAYS = {"CompactordTableHalted"}
 _AS_SHIPPED: Mapping[str, str] = {}
 STEPS = {"$__rate_interval": "20s", "$__range": "2m"}
 # Panels that have nothing to show of a service that is well, and why.
-MAY_BE_EMPTY: dict[str, str] = {}
+MAY_BE_EMPTY = {
+    "Quarantined buckets": "no bucket is damaged",
+    "Blocked work": "no table with due work is halted",
+}
 
 
 @dataclass

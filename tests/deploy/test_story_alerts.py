@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from tests.deploy.prometheus import Prometheus, free_port, running_prometheus
-from tests.deploy.test_alerts_live import prometheus_config
+from tests.deploy.test_alerts_live import MAY_BE_EMPTY, prometheus_config
+from tests.deploy.test_dashboard import filled_in, queries
 from tests.deploy.test_rules import INHIBITIONS, named_by
 from tests.service import story
 from tests.store_servers import StoreServer
@@ -42,6 +43,8 @@ class _Seen:
     struck: _Firing = field(default_factory=dict)
     mended: _Firing = field(default_factory=dict)
     texts: dict[_Subject, str] = field(default_factory=dict)
+    # Tables that panels show which are empty while all is well.
+    shown: dict[str, set[_Subject]] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,11 @@ def _play(told: story.Story, prometheus: Prometheus) -> _Seen:
     for alert in prometheus.get("alerts")["alerts"]:
         texts = seen.texts.setdefault(_subject(alert["labels"]), "")
         seen.texts[_subject(alert["labels"])] = texts + " ".join(alert["annotations"].values())
+    seen.shown = {
+        title: {_subject(labels) for labels, _ in prometheus.samples(filled_in(expression))}
+        for title, expression, _ in queries()
+        if title in MAY_BE_EMPTY
+    }
     told.mend()
     seen.mended = _wait_for(prometheus, {})
     return seen
@@ -123,6 +131,15 @@ def test_alerts_name_what_they_are_about_and_a_runbook(seen: _Seen) -> None:
         text = seen.texts[catalog, table]
         assert (f"{catalog}.db.{table}" if table else catalog) in text
         assert all(f"deploy/runbooks/{name}.md" in text for name in names)
+
+
+def test_panels_show_the_buckets_and_the_work_that_wait_for_people(seen: _Seen) -> None:
+    damaged = {("lake", name) for name in ("overlap", "stopped", "corrupt", "hole", "full")}
+    here = {table for table in (*damaged, ("pond", "hole")) if table in story.CASES}
+    assert seen.shown["Quarantined buckets"] == here
+    blocked = seen.shown["Blocked work"]
+    assert {("lake", "hole"), ("pond", "hole")} <= blocked
+    assert not blocked & {("lake", "healthy"), ("lake", "paused"), ("lake", "late")}
 
 
 def test_alerts_end_with_their_causes(seen: _Seen) -> None:
