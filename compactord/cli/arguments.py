@@ -44,6 +44,14 @@ class Parser(argparse.ArgumentParser):
         is_flag = len(name) > 2 and name.startswith("--") and " " not in name
         return is_flag and name not in self._option_string_actions
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        # A word that resembles no choice gets the list of all.
+        choices = [*map(str, action.choices or ())]
+        hint = did_you_mean(str(value), choices)
+        if hint and value not in choices:
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint}")
+        super()._check_value(action, value)
+
     def _refuse(self, unknown: Sequence[str]) -> None:
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")

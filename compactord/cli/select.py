@@ -46,6 +46,7 @@ from compactord.paimon.options.table_options import parse_options
 from compactord.paimon.schema import TableRef
 from compactord.service.registry import branches_of
 from compactord.service.view import TableStatus, unmanaged_reason
+from compactord.text import did_you_mean
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -197,9 +198,11 @@ def catalog_names(args: argparse.Namespace, loaded: LoadedConfig, *, is_single: 
             raise UsageError(f"--catalog {args.catalog}: expected one of {', '.join(names)}")
         names = [args.catalog]
     if is_single and len(names) > 1:
+        catalog, *others = args.table.split(".", 2)
+        hint = did_you_mean(catalog, names) if len(others) > 1 else ""
         raise UsageError(
             f"--table {args.table}: {loaded.path} has several catalogs; give one of them by "
-            f"--catalog: {', '.join(names)}"
+            f"--catalog: {', '.join(names)}{hint}"
         )
     return names
 

@@ -348,9 +348,9 @@ def _require_catalogs(loaded: LoadedConfig, clock: Clock, registries: Registries
     """
     found = check_online(loaded, clock, registries, commits=True)
     warn_of_options(loaded.config, loaded.config.catalogs, registries.stores)
-    for trouble, _ in found:
-        _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
     if sum(not trouble.may_pass for trouble, _ in found) < len(loaded.config.catalogs):
+        for trouble, _ in found:
+            _log.warning("catalog_unavailable", catalog=trouble.catalog, error=str(trouble.error))
         return
     if all(isinstance(trouble.error, AccessDenied) for trouble, _ in found):
         raise found[0][0].error
@@ -413,7 +413,7 @@ def _unmatched(
     listed = {each.catalog for each in listings if not each.error}
     failed = config.catalogs.keys() - listed
     for key, unmatched in unmatched_patterns(config, tables, listed, failed).items():
-        yield f"{unmatched_text(loaded, key, unmatched, tables)}: matches no table"
+        yield f"a pattern matches no table: {unmatched_text(loaded, key, unmatched, tables)}"
 
 
 def figures_of_error(error: BaseException) -> dict[str, object]:

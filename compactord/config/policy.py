@@ -173,9 +173,9 @@ def unmatched_text(
         names = {f"{each.database}.{each.table}" for each in tables}
     known = sorted(names)[:_COMPARED_MAX]
     near = did_you_mean_table(_plain(unmatched.pattern), known)
-    text = pattern_text(loaded, key, unmatched.pattern) + near
+    text = pattern_text(loaded, key, unmatched.pattern)
     unlisted = ", ".join(unmatched.unlisted)
-    return f"{text}; not listed: catalog {unlisted}" if unlisted else text
+    return f"{text}{f'; not listed: catalog {unlisted}' if unlisted else ''}{near}"
 
 
 def similar_rules(config: ServiceConfig, table: TableName) -> tuple[int, ...]:

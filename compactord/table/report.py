@@ -73,7 +73,9 @@ def totals_text(table: str, totals: CompactTotals) -> Iterator[str]:
         if totals.upgraded_files:
             upgraded = count_text(totals.upgraded_files, "file")
             yield f"  {upgraded} upgraded to a higher level without rewriting"
-    elif not totals.failures and not totals.stopped:
+    elif totals.failures:
+        yield f"{table}: no compaction succeeded"
+    elif not totals.stopped:
         if totals.dropped:
             yield f"{table}: nothing published and nothing left to do: other writers did the work"
         else:

@@ -133,6 +133,10 @@ def test_what_is_wrong_with_a_secret_argument_is_said_without_the_secret(
         (["serve", "--confg", "x"], "compactord serve: ", "mean --config?"),
         (["config", "check", "--sett", "x=1"], "compactord config check: ", "mean --set?"),
         (["top", "--url", "http://h", "--onec"], "compactord top: ", "mean --once?"),
+        (["tabels"], "compactord: ", "invalid choice: 'tabels'; did you mean tables?"),
+        (["config", "chek"], "compactord config: ", "'chek'; did you mean check?"),
+        (["inspec", "--all"], "compactord: ", "did you mean inspect?"),
+        (["xyzzy"], "compactord: ", "(choose from 'compact', "),
     ],
 )
 def test_an_unknown_argument_is_answered_by_its_command(

@@ -73,7 +73,7 @@ def test_a_check_online_names_patterns_that_match_no_table(
     assert main(["config", "check", "--online", "--config", str(path)]) == 0
     told = capsys.readouterr().err
     pattern = rf"rules.0.match.table ({path}:2) is sales\.ordrs; did you mean sales.orders?"
-    assert told == f"compactord: warning: {pattern}: matches no table\n"
+    assert told == f"compactord: warning: a pattern matches no table: {pattern}\n"
 
 
 def test_a_value_that_came_from_a_reference_is_not_shown(

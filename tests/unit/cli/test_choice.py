@@ -140,6 +140,17 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
         (["--config", "FILE", "--table", "lake.sales.bussy"], "; did you mean sales.busy"),
         (["--config", "FILE", "--table", "pond.sales.busy"], "database pond of warehouse"),
         (["--config", "FILE", "--all", "--set", "limits.slots=1"], "limits.slots"),
+        (
+            [
+                "--config",
+                "FILE",
+                "--set",
+                "catalogs.b={warehouse: /b}",
+                "--table",
+                "lak.sales.busy",
+            ],
+            "by --catalog: lake, b; did you mean lake?",
+        ),
         (["--config", "none.yaml", "--table", "sales.busy"], "none.yaml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -220,7 +220,7 @@ def test_patterns_that_match_no_table_of_the_listed_catalogs_are_found(
             {"table": r"a\.xx"},
             ["lake"],
             ["sea"],
-            "did you mean a.x?; not listed: catalog sea",
+            "not listed: catalog sea; did you mean a.x?",
         ),
         ({"table": r"A\.X"}, ["lake", "sea"], [], "did you mean a.x or a.y?"),
         ({"table": "tmp_1"}, ["lake", "sea"], [], "did you mean b.tmp_1?"),

@@ -274,7 +274,8 @@ def test_a_pattern_is_judged_though_another_catalog_was_never_listed() -> None:
     rules = [{"match": {"table": r"shop\.orders"}, "set": {"priority": 9}}]
     catalogs = {"c": {"warehouse": "/wh"}, "down": {"warehouse": "/down"}}
     registry, _ = _registry(VirtualClock(), _loaded(catalogs=catalogs, rules=rules))
-    base = r"rules.0.match.table (c.yaml:7) is shop\.orders; did you mean shop.ordr?"
+    where = r"rules.0.match.table (c.yaml:7) is shop\.orders"
+    near = "; did you mean shop.ordr?"
     told = []
     for step in (
         lambda: registry.listed(_listing("shop.ordr")),
@@ -286,7 +287,7 @@ def test_a_pattern_is_judged_though_another_catalog_was_never_listed() -> None:
             step()
         logged = [log["pattern"] for log in logs if log["event"] == "pattern_matches_nothing"]
         told.append((list(registry.unmatched.values()), logged))
-    partly = f"{base}; not listed: catalog down"
+    base, partly = f"{where}{near}", f"{where}; not listed: catalog down{near}"
     assert told == [([], []), ([partly], [partly]), ([partly], []), ([base], [base])]
 
 
