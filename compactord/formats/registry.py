@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from compactord.errors import SubcompactionError
+from compactord.formats.avro.format import AVRO
 from compactord.formats.base import FileFormat
 from compactord.formats.orc.format import ORC
 from compactord.formats.parquet.format import PARQUET
@@ -20,7 +21,7 @@ from compactord.paimon.types import type_text
 
 Formats: TypeAlias = Mapping[str, FileFormat]
 
-FORMATS: Formats = {each.name: each for each in (PARQUET, ORC)}
+FORMATS: Formats = {each.name: each for each in (PARQUET, ORC, AVRO)}
 
 
 def options_of(formats: Formats) -> FormatOptions:

@@ -27,6 +27,9 @@ class RowBounds:
 
     def __init__(self, columns: Sequence[tuple[DataField, str]]) -> None:
         self._columns = columns
+        self._nested_nulls = {
+            source: 0 for field, source in columns if not isinstance(field.type, AtomicType)
+        }
         self._found: dict[str, FloatBounds | _ValueBounds] = {
             source: FloatBounds(field.type) if field.type.root in FLOATS else _ValueBounds(field)
             for field, source in columns
@@ -38,13 +41,16 @@ class RowBounds:
         for source, found in self._found.items():
             for chunk in rows.column(source).chunks:
                 found.add(chunk)
+        for source in self._nested_nulls:
+            self._nested_nulls[source] += rows.column(source).null_count
 
     def result(self) -> list[ColumnBounds]:
-        """The bounds of all columns of the file, in its order; nested columns have none."""
+        """The bounds of all columns of the file, in its order; nested columns have nulls only."""
         bounds = []
         for field, source in self._columns:
             if (found := self._found.get(source)) is None:
-                bounds.append(ColumnBounds(name=field.name, type=field.type))
+                nulls = self._nested_nulls[source]
+                bounds.append(ColumnBounds(name=field.name, type=field.type, null_count=nulls))
                 continue
             low, high = found.result()
             bounds.append(

@@ -37,9 +37,9 @@ CASES: dict[str, Refused] = {
         column="TIMESTAMP(3) WITH LOCAL TIME ZONE",
         is_filled=False,
     ),
-    "avro": Refused("file.format=avro", {"file.format": "avro"}),
-    "avro-per-level": Refused(
-        "file.format.per.level", {"file.format.per.level": "0:avro,5:parquet"}
+    "csv": Refused("file.format=csv", {"file.format": "csv"}, is_filled=False),
+    "csv-per-level": Refused(
+        "file.format.per.level", {"file.format.per.level": "0:csv,5:parquet"}, is_filled=False
     ),
     "bloom-filter": Refused("file-index.bloom-filter", {"file-index.bloom-filter.columns": "v"}),
     "row-tracking": Refused(
@@ -103,17 +103,18 @@ def test_a_table_with_a_refused_feature_is_named_and_left_alone(
     assert folder_digest(path) == before
 
 
-def test_files_of_another_format_than_the_options_name_are_left_alone(
+def test_files_whose_format_does_not_hold_a_column_are_left_alone(
     judge: Judge, tmp_path: Path
 ) -> None:
     path = tmp_path / "db.db" / "t"
-    options = {"bucket": "1", "write-only": "true", "file.format": "avro"}
-    judge.create_table(path, [("k", "INT NOT NULL")], primary_key=["k"], options=options)
+    options = {"bucket": "1", "write-only": "true", "file.format": "orc"}
+    columns: list[tuple[str, TypeName]] = [("k", "INT NOT NULL"), ("t", "TIMESTAMP_LTZ(3)")]
+    judge.create_table(path, columns, primary_key=["k"], options=options)
     for _ in range(6):
-        judge.write(path, [[1]])
+        judge.write(path, [[1, "0:0"]])
     judge.alter_options(path, {"file.format": "parquet"})
     before = folder_digest(path)
-    with pytest.raises(UnsupportedTable, match="avro"):
+    with pytest.raises(UnsupportedTable, match="TIME ZONE"):
         compact(path, Strategy.FULL)
     assert folder_digest(path) == before
 

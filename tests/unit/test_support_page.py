@@ -92,6 +92,11 @@ def compatibility_table() -> str:
             "`TIMESTAMP WITH LOCAL TIME ZONE`, `TIMESTAMP` of more than 6 digits",
         ),
         (
+            "Column types in `avro` files",
+            "any other",
+            "`TIME` of more than 3 digits, `TIMESTAMP` of more than 6 digits",
+        ),
+        (
             "Schema evolution",
             "columns added, dropped, renamed, moved, of other types, at any depth",
             "types that Java has no cast for",
@@ -134,7 +139,8 @@ def compatibility_table() -> str:
 def _options(file_format: FileFormat) -> tuple[str, str]:
     refused = _code(f"{key}*" for key, _ in file_format.refused)
     options = (f"{key}…" if key.endswith("#") else key for key in file_format.options)
-    return _code(options), f"{refused}; other options have no effect, with a warning"
+    others = "other options have no effect, with a warning"
+    return _code(options), f"{refused}; {others}" if refused else others
 
 
 def _supported(rule: RefusedOption) -> str:

@@ -188,7 +188,6 @@ class OrcOutput:
         self._columns = layout.file_columns
         self._schema = pa.schema([stored_field(arrow_field(f)) for f, _ in layout.file_columns])
         self._bounds = RowBounds(layout.file_columns)
-        self._nulls = {source: 0 for _, source in layout.file_columns}
         self._buffered, self._flushed = 0, 0
         self._context = storage.open_output(path)
         self._sink = self._context.__enter__()
@@ -206,8 +205,6 @@ class OrcOutput:
         columns = [self._stored(rows, source, field.name) for field, source in self._columns]
         self._writer.write(pa.Table.from_arrays(columns, schema=self._schema))
         self._bounds.add(rows)
-        for source in self._nulls:
-            self._nulls[source] += rows.column(source).null_count
         self.rows += rows.num_rows
         self._buffered += rows.nbytes
         if self._sink.tell() != self._flushed:
@@ -217,8 +214,7 @@ class OrcOutput:
         self._writer.close()
         self._size = self._sink.tell()
         self._context.__exit__(None, None, None)
-        bounds = zip(self._columns, self._bounds.result(), strict=True)
-        return [recorded(found, self._nulls[source]) for (_, source), found in bounds]
+        return [recorded(each) for each in self._bounds.result()]
 
     def abort(self, error: BaseException) -> None:
         self._context.__exit__(type(error), error, error.__traceback__)

@@ -7,6 +7,8 @@ refused, in both directions: a rewrite would change it, or make a file that Java
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -97,14 +99,13 @@ def trimmed(column: pa.Array, field: DataField) -> pa.Array:
     return column
 
 
-def recorded(bounds: ColumnBounds, nulls: int) -> ColumnBounds:
-    """The bounds as Java records them for an ORC file; `nulls` is the column's number of nulls.
+def recorded(bounds: ColumnBounds) -> ColumnBounds:
+    """The bounds as Java records them for an ORC file: binary columns have none.
 
-    Binary and nested columns have none. Bounds of CHAR have no blanks to its length, as Java would
-    not find empty texts otherwise.
+    Bounds of CHAR have no blanks to its length, as Java would not find empty texts otherwise.
     """
-    if not isinstance(bounds.type, AtomicType) or bounds.type.root in BINARIES:
-        return ColumnBounds(name=bounds.name, type=bounds.type, null_count=nulls)
+    if isinstance(bounds.type, AtomicType) and bounds.type.root in BINARIES:
+        return replace(bounds, minimum=None, maximum=None)
     return bounds
 
 

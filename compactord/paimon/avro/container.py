@@ -12,10 +12,11 @@ from __future__ import annotations
 import io
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
@@ -151,6 +152,14 @@ class Container:
             yield from decode_with_bytes(self.schema, block, self.path)
 
 
+class Header(NamedTuple):
+    """The first part of a container: the schema, the codec's name, the mark after each block."""
+
+    schema: AvroSchema
+    codec: str
+    sync: bytes
+
+
 def open_container(data: bytes, path: str) -> Container:
     """Check the frame of a whole file.
 
@@ -163,6 +172,13 @@ def open_container(data: bytes, path: str) -> Container:
                 path.rsplit("/", 2)[0], [f"{path} has format {name}: manifests are read as Avro"]
             )
     cursor = _Cursor(data, path)
+    header = read_header(cursor)
+    return Container(path, header.schema, header.codec, tuple(packed_blocks(cursor, header)))
+
+
+def read_header(cursor: Cursor) -> Header:
+    """The header of the container that begins at the cursor. Raises as `open_container`."""
+    path = cursor.path
     if cursor.take(len(_MAGIC)) != _MAGIC:
         raise FormatError(path, "not an Avro container file (wrong first bytes)")
     metadata = _read_metadata(cursor)
@@ -175,15 +191,21 @@ def open_container(data: bytes, path: str) -> Container:
         schema = _schema_of_header(metadata.get("avro.schema", b""))
     except FormatError as error:
         raise FormatError(path, error.message) from error
-    blocks = []
+    return Header(schema, codec, sync)
+
+
+def packed_blocks(cursor: Cursor, header: Header) -> Iterator[tuple[int, memoryview]]:
+    """Each block after the header: the number of its records, and its bytes as stored.
+
+    Raises `FormatError` unless they are complete blocks up to the last byte.
+    """
     while not cursor.at_end:
         count, size = cursor.long(), cursor.long()
         if count < 0:
-            raise FormatError(path, f"a block claims {count} records")
-        blocks.append((count, cursor.view(size)))
-        if cursor.take(_SYNC_SIZE) != sync:
-            raise FormatError(path, "a block does not end with the sync mark")
-    return Container(path, schema, codec, tuple(blocks))
+            raise FormatError(cursor.path, f"a block claims {count} records")
+        yield count, cursor.view(size)
+        if cursor.take(_SYNC_SIZE) != header.sync:
+            raise FormatError(cursor.path, "a block does not end with the sync mark")
 
 
 # Most files of a table have one of a few headers.
@@ -196,7 +218,7 @@ def _schema_of_header(text: bytes) -> AvroSchema:
     return compile_schema(schema)
 
 
-def _read_metadata(cursor: _Cursor) -> dict[str, bytes]:
+def _read_metadata(cursor: Cursor) -> dict[str, bytes]:
     metadata: dict[str, bytes] = {}
     while count := cursor.long():
         if count < 0:
@@ -207,27 +229,28 @@ def _read_metadata(cursor: _Cursor) -> dict[str, bytes]:
     return metadata
 
 
-class _Cursor:
+class Cursor(ABC):
     """Reads the container's frame. Raises `FormatError` if the bytes end too early."""
 
-    def __init__(self, data: bytes, path: str) -> None:
-        self._data = memoryview(data)
-        self._path = path
+    def __init__(self, path: str, size: int) -> None:
+        self.path = path
+        self._size = size
         self._at = 0
 
     @property
     def at_end(self) -> bool:
-        return self._at == len(self._data)
-
-    @property
-    def rest(self) -> bytes:
-        return bytes(self._data[self._at :])
+        return self._at == self._size
 
     def view(self, size: int) -> memoryview:
-        if not 0 <= size <= len(self._data) - self._at:
-            raise FormatError(self._path, f"cut off or damaged at byte {self._at}")
+        """The next bytes."""
+        if not 0 <= size <= self._size - self._at:
+            raise FormatError(self.path, f"cut off or damaged at byte {self._at}")
         self._at += size
-        return self._data[self._at - size : self._at]
+        return self._bytes(self._at - size, size)
+
+    @abstractmethod
+    def _bytes(self, start: int, size: int) -> memoryview:
+        """Bytes of the file, which are read in order."""
 
     def take(self, size: int) -> bytes:
         return bytes(self.view(size))
@@ -239,7 +262,22 @@ class _Cursor:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return (value >> 1) ^ -(value & 1)
-        raise FormatError(self._path, f"no integer at byte {self._at}")
+        raise FormatError(self.path, f"no integer at byte {self._at}")
+
+
+class _Cursor(Cursor):
+    """A cursor over bytes in memory."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        super().__init__(path, len(data))
+        self._data = memoryview(data)
+
+    @property
+    def rest(self) -> bytes:
+        return bytes(self._data[self._at :])
+
+    def _bytes(self, start: int, size: int) -> memoryview:
+        return self._data[start : start + size]
 
 
 def decode_with_bytes(
@@ -297,13 +335,13 @@ def encode_record(schema: AvroSchema, record: Mapping[str, Any]) -> bytes:
     return stream.getvalue()
 
 
-class ContainerWriter:
-    """Builds one container file in memory, with blocks as large as Java's."""
+class BlockWriter:
+    """Writes one container to a file that is open, with blocks as large as Java's."""
 
-    def __init__(self, schema: AvroSchema, codec: Codec) -> None:
+    def __init__(self, schema: AvroSchema, codec: Codec, file: Any) -> None:
         self._codec = codec
         self._sync = os.urandom(_SYNC_SIZE)
-        self._file = io.BytesIO()
+        self._file = file
         self._block = io.BytesIO()
         self._count = 0
         text = json.dumps(schema.json, separators=(",", ":")).encode()
@@ -315,28 +353,39 @@ class ContainerWriter:
     @property
     def flushed_bytes(self) -> int:
         """The size so far without the block that is being filled."""
-        return self._file.tell()
+        size: int = self._file.tell()
+        return size
 
     def append(self, record: bytes) -> None:
         """Add a record that is encoded under the schema."""
         self._block.write(record)
         self._count += 1
         if self._block.tell() >= _BLOCK_BYTES:
-            self._flush()
+            self.flush()
 
-    def finish(self) -> bytes:
-        """The whole file. The writer cannot be used afterwards."""
-        if self._count:
-            self._flush()
-        return self._file.getvalue()
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the records that are not in a block yet."""
+        if not self._count:
+            return
         packed = self._codec.compressed(self._block.getvalue())
         self._file.write(
             encoded_long(self._count) + encoded_long(len(packed)) + packed + self._sync
         )
         self._block = io.BytesIO()
         self._count = 0
+
+
+class ContainerWriter(BlockWriter):
+    """Builds one container file in memory."""
+
+    def __init__(self, schema: AvroSchema, codec: Codec) -> None:
+        self._content = io.BytesIO()
+        super().__init__(schema, codec, self._content)
+
+    def finish(self) -> bytes:
+        """The whole file. The writer cannot be used afterwards."""
+        self.flush()
+        return self._content.getvalue()
 
 
 def encoded_long(value: int) -> bytes:

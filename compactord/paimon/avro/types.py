@@ -186,7 +186,7 @@ else:
 
 
 # No writer makes blocks near this size; the bound keeps a damaged block from filling the memory.
-_MAX_BLOCK_BYTES = 256 << 20
+BLOCK_BYTES_MAX = 256 << 20
 # The largest ratio of decompressed to compressed bytes, and a number of bytes that may be added. In
 # manifests as we and Java write them, where a block ends at 64,000 bytes, the ratio is 2 to 50; 400
 # to 700 if each entry has the statistics of 1,000 columns that are always null.
@@ -254,7 +254,7 @@ class Expansion:
         bound allows.
         """
         self._left += _EXPANSION_MAX * len(packed)
-        data = _decompress(codec, packed, min(self._left, _MAX_BLOCK_BYTES), path)
+        data = decompressed(codec, packed, min(self._left, BLOCK_BYTES_MAX), path)
         self._left -= len(data)
         return data
 
@@ -331,7 +331,8 @@ _DECOMPRESSORS: Mapping[str, Callable[[memoryview, int], bytes]] = {
 }
 
 
-def _decompress(codec: str, packed: memoryview, most: int, path: str) -> bytes:
+def decompressed(codec: str, packed: memoryview, most: int, path: str) -> bytes:
+    """The decompressed block. Raises `FormatError` for damage and for more bytes than `most`."""
     try:
         data = _DECOMPRESSORS[codec](packed, most)
     except DAMAGE as error:

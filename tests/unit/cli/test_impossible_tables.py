@@ -24,7 +24,7 @@ from tests.e2e.tables import of_table
         "num-levels=1",
         "file.compression.zstd-level=23",
         "parquet.compression.codec.zstd.level=23",
-        "file.format=avro",
+        "file.format=csv",
         "file.compression=brotli",
         "manifest.compression=foo",
         "fields.nope.stats-mode=full",

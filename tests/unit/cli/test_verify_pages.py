@@ -226,14 +226,14 @@ def test_what_is_not_verified_is_named_and_is_not_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = _kept(tmp_path)
-    other = home.file.with_suffix(".avro")
+    other = home.file.with_suffix(".csv")
     home.file.rename(other)
     home.rewrite_delta(1, file_name=other.name)
     found = home.verify(capsys, "--pages", "all")
     assert (found["whole"], found["findings"], found["pages_read"]) == (None, [], 0)
     assert found["not_verified"] == [
-        "footers of 1 data files: there is no reader for format avro",
-        "pages of 1 data files: there is no reader for format avro",
+        "footers of 1 data files: there is no reader for format csv",
+        "pages of 1 data files: there is no reader for format csv",
     ]
     home = _kept(tmp_path / "more")
     home.encode(lambda rows: rows.append_column("more", pa.array(range(ROWS))))

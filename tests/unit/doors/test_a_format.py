@@ -124,12 +124,12 @@ def test_tables_without_keys_have_one_format_on_all_levels() -> None:
     ("options", "reason"),
     [
         (
-            {"file.format": "avro"},
-            "option file.format=avro: only parquet, orc, arrow files are written",
+            {"file.format": "csv"},
+            "option file.format=csv: only parquet, orc, avro, arrow files are written",
         ),
         (
-            {"file.format.per.level": "0:arrow,1:avro"},
-            "option file.format.per.level=1:avro: only parquet, orc, arrow files are written",
+            {"file.format.per.level": "0:arrow,1:csv"},
+            "option file.format.per.level=1:csv: only parquet, orc, avro, arrow files are written",
         ),
         ({"file.compression": "snappy"}, "arrow files of compression snappy cannot be written"),
         (

@@ -14,7 +14,7 @@ from tests.storages import MemoryStorage
 LOCATION = "/w/db.db/t"
 
 UNWRITABLE = [
-    ("file.format", "avro"),
+    ("file.format", "csv"),
     ("file.compression", "brotli"),
     ("manifest.compression", "foo"),
     ("file.compression.per.level", "0:lzo"),

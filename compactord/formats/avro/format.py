@@ -1,0 +1,330 @@
+"""Avro as a format of data files: records are decoded and encoded one by one, by fastavro.
+
+Avro has no checksums, unless the codec has one: a flipped bit inside a value may not be found. The
+size of the file, the frames of its blocks and the number of its rows are checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from compactord.errors import (
+    DataFileDamaged,
+    FileNotSupported,
+    FormatError,
+    SubcompactionError,
+    UnreadableColumn,
+    UnsupportedTable,
+)
+from compactord.formats.avro import NAME
+from compactord.formats.avro.schema import column_schema, comparable, file_schema, holds
+from compactord.formats.avro.values import column_of, values_of
+from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
+from compactord.formats.layout import (
+    Layout,
+    RowRange,
+    absent_columns,
+    partition_arrays,
+    table_columns,
+)
+from compactord.formats.row_bounds import RowBounds
+from compactord.model import InputFile
+from compactord.paimon.avro.container import (
+    Block,
+    BlockWriter,
+    Cursor,
+    Header,
+    compile_schema,
+    decode_with_bytes,
+    encode_record,
+    packed_blocks,
+    read_header,
+)
+from compactord.paimon.avro.types import BLOCK_BYTES_MAX, Codec, decompressed
+from compactord.paimon.avro.types import resolved_schema as resolved
+from compactord.paimon.data_file import ColumnBounds
+from compactord.paimon.options import values as option_values
+from compactord.paimon.options.texts import OptionTexts
+from compactord.paimon.types import DataField, type_text
+from compactord.storage.base import Storage
+from compactord.storage.ranges import opened
+
+# Avro's names by Paimon's.
+_CODECS = {
+    "zstd": "zstandard",
+    "zstandard": "zstandard",
+    "snappy": "snappy",
+    "deflate": "deflate",
+    "bzip2": "bzip2",
+    "xz": "xz",
+    "null": "null",
+}
+_CODEC = "avro.codec"
+_OPTIONS: Mapping[str, Callable[[str], object]] = {_CODEC: option_values.codec}
+_MIB = 1 << 20
+# Rows that the writer gets at once.
+_GROUP_BYTES = 16 * _MIB
+# Blocks have 64 KB unless a record is larger; the stream is read ahead by as much.
+_READER_BYTES = 4 * _MIB
+_AHEAD_BYTES = _MIB
+# Rows that are Python objects at once, and about what such a value takes.
+_ROWS_AT_ONCE = 1024
+_VALUE_BYTES = 64
+_SAMPLED_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroEncoding:
+    """The encoding of Avro files. `level` is None for codecs without levels."""
+
+    compression: str
+    level: int | None = None
+    group_bytes: int = _GROUP_BYTES
+
+    @property
+    def compressions(self) -> Sequence[str]:
+        """The codec by Paimon's name."""
+        return (self.compression,)
+
+
+class _Stream(Cursor):
+    """A cursor over an open file."""
+
+    def __init__(self, stream: pa.NativeFile, file: InputFile) -> None:
+        super().__init__(file.path, file.size_bytes)
+        self._stream = stream
+
+    def _bytes(self, start: int, size: int) -> memoryview:
+        found = self._stream.read(size)
+        if len(found) != size:
+            raise FormatError(self.path, f"cut off at byte {start + len(found)}")
+        return memoryview(found)
+
+
+class AvroFile(OpenFile):
+    """An Avro file; its records are decoded in the order of the file."""
+
+    def open_bytes(self, layout: Layout) -> int:
+        return _READER_BYTES + _ROWS_AT_ONCE * len(layout.row_fields) * _VALUE_BYTES
+
+    def check(self, layout: Layout) -> None:
+        with self._opened() as (_, header):
+            self._present(header, layout)
+
+    def column_names(self) -> Sequence[str]:
+        with self._opened() as (_, header):
+            return list(self._columns(header))
+
+    def batches(
+        self, layout: Layout, batch_rows: int, row_range: RowRange | None
+    ) -> NumberedBatches:
+        with self._opened() as (cursor, header):
+            present = self._present(header, layout)
+            absent = set(layout.row_names) - set(present.row_names)
+            partition = partition_arrays(layout, absent)
+            row = 0
+            for records in self._records(cursor, header, min(batch_rows, _ROWS_AT_ONCE)):
+                yield row, self._converted(records, present, layout, partition)
+                row += len(records)
+            if row != self.file.row_count:
+                raise DataFileDamaged(
+                    self.file.path, f"{row} rows, {self.file.row_count} in the manifest"
+                )
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[Cursor, Header]]:
+        """A cursor behind the header of the open file, and the header.
+
+        Raises `DataFileDamaged` for bytes that do not follow the format.
+        """
+        path = self.file.path
+        try:
+            with reading(path, NAME), opened(self.storage, self.file) as stream:
+                ahead = pa.BufferedInputStream(stream, _AHEAD_BYTES)
+                cursor = _Stream(ahead, self.file)
+                yield cursor, read_header(cursor)
+        except UnsupportedTable as error:
+            raise FileNotSupported(path, "; ".join(error.reasons)) from error
+        except FormatError as error:
+            if type(error) is FormatError:
+                raise DataFileDamaged(path, error.message) from error
+            raise
+
+    def _records(
+        self, cursor: Cursor, header: Header, count_max: int
+    ) -> Iterator[list[dict[str, Any]]]:
+        """The records of the file, at most `count_max` at a time."""
+        records: list[dict[str, Any]] = []
+        for count, packed in packed_blocks(cursor, header):
+            data = decompressed(header.codec, packed, BLOCK_BYTES_MAX, self.file.path)
+            if count > len(data):
+                raise FormatError(
+                    self.file.path, f"a block of {len(data)} bytes claims {count} records"
+                )
+            for record, _ in decode_with_bytes(header.schema, Block(count, data), self.file.path):
+                records.append(record)
+                if len(records) == count_max:
+                    yield records
+                    records = []
+        if records:
+            yield records
+
+    def _columns(self, header: Header) -> Mapping[str, Any]:
+        """The schema of each column. Raises `FormatError` for a file of other values."""
+        schema = resolved(header.schema.json, self.file.path)
+        branches = schema if isinstance(schema, list) else [schema]
+        records = [each for each in branches if each != "null"]
+        if len(records) != 1 or not isinstance(records[0], dict) or "fields" not in records[0]:
+            raise FormatError(self.file.path, "an Avro file whose values are not records")
+        return {each["name"]: each["type"] for each in records[0]["fields"]}
+
+    def _present(self, header: Header, layout: Layout) -> Layout:
+        """The layout of the columns that are read from the file. Raises as `absent_columns`."""
+        columns = self._columns(header)
+
+        def check(there: pa.Field, field: DataField, wanted: pa.Field) -> None:
+            if not holds(field.type):
+                raise self._unreadable(
+                    field, f"{type_text(field.type)} is not read from Avro files"
+                )
+            found, own = comparable(columns[there.name]), comparable(_schema_of(field))
+            if found != own:
+                text = f"the file has {found}, the table {type_text(field.type)}"
+                raise self._unreadable(field, text)
+
+        names = pa.schema([pa.field(name, pa.null()) for name in columns])
+        return layout.without(absent_columns(layout, names, self.file.path, check))
+
+    def _converted(
+        self,
+        records: Sequence[dict[str, Any]],
+        present: Layout,
+        layout: Layout,
+        partition: Mapping[str, pa.Array],
+    ) -> pa.RecordBatch:
+        columns = []
+        for field in present.row_fields:
+            try:
+                columns.append(column_of([each[field.name] for each in records], field.type))
+            except (pa.ArrowInvalid, OverflowError) as error:
+                text = f"a value does not fit its type ({error})"
+                raise self._unreadable(field, text) from error
+        found = pa.RecordBatch.from_arrays(columns, names=list(present.row_names))
+        return table_columns(found, layout.row_schema, self.file.path, partition, self._cast)
+
+    def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        return column.cast(field.type)
+
+    def _unreadable(self, field: DataField, why: str) -> UnreadableColumn:
+        return UnreadableColumn(self.file.path, f"column {field.name}: {why}")
+
+
+def _schema_of(field: DataField) -> Any:
+    """The resolved schema of a column, without names that matter."""
+    return resolved(column_schema(field.name, field.type), "")
+
+
+def _profile(files: Sequence[AvroFile], layout: Layout) -> InputProfile:
+    widest = 1.0
+    for file in files:
+        rows = file.batches(layout, _SAMPLED_ROWS, None)
+        with contextlib.closing(rows):
+            for _, batch in rows:
+                widest = max(widest, batch.nbytes / batch.num_rows)
+                break
+    return InputProfile(row_bytes=widest, columns=len(layout.row_fields))
+
+
+class AvroOutput:
+    """An `OutputFile`. Blocks reach the file when they are full."""
+
+    companions: tuple[str, ...] = ()
+
+    def __init__(self, storage: Storage, path: str, layout: Layout, encoding: AvroEncoding) -> None:
+        self.path = path
+        self.rows = 0
+        self._columns = layout.file_columns
+        self._schema = compile_schema(file_schema([field for field, _ in self._columns]))
+        self._bounds = RowBounds(self._columns)
+        self._context = storage.open_output(path)
+        self._sink = self._context.__enter__()
+        codec = Codec(_CODECS[encoding.compression], encoding.level)
+        try:
+            self._writer = BlockWriter(self._schema, codec, self._sink)
+        except BaseException as error:
+            self.abort(error)
+            raise
+
+    @property
+    def bytes_written(self) -> int:
+        return self._writer.flushed_bytes
+
+    def write(self, rows: pa.Table) -> None:
+        for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            columns = {
+                field.name: values_of(batch.column(source), field.type)
+                for field, source in self._columns
+            }
+            for values in zip(*columns.values(), strict=True):
+                self._append(dict(zip(columns, values, strict=True)))
+        self._bounds.add(rows)
+        self.rows += rows.num_rows
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        try:
+            encoded = encode_record(self._schema, record)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise SubcompactionError(
+                f"a row cannot be written to an Avro file ({error})"
+            ) from error
+        self._writer.append(encoded)
+
+    def close(self) -> list[ColumnBounds]:
+        try:
+            self._writer.flush()
+        except BaseException as error:
+            self.abort(error)
+            raise
+        self._context.__exit__(None, None, None)
+        return self._bounds.result()
+
+    def abort(self, error: BaseException) -> None:
+        self._context.__exit__(type(error), error, error.__traceback__)
+
+
+class AvroWriter:
+    """A `FileWriter`; Avro has no dictionaries."""
+
+    def __init__(
+        self, layout: Layout, encoding: AvroEncoding, dictionary_columns: Sequence[str]
+    ) -> None:
+        del dictionary_columns
+        self._layout = layout.with_dictionaries(())
+        self._encoding = encoding
+
+    def open(self, storage: Storage, path: str) -> AvroOutput:
+        return AvroOutput(storage, path, self._layout, self._encoding)
+
+
+def _encoding(texts: OptionTexts, compression: str) -> AvroEncoding:
+    own: Any = texts.maybe(_CODEC, option_values.codec)
+    codec = own or compression
+    level = texts.read("file.compression.zstd-level", 1, option_values.zstd_level)
+    return AvroEncoding(compression=codec, level=level if codec.startswith("zst") else None)
+
+
+AVRO = FileFormat(
+    name="avro",
+    open=AvroFile,
+    profile=_profile,
+    writer=AvroWriter,
+    encoding=_encoding,
+    codecs=tuple(_CODECS),
+    options=_OPTIONS,
+    holds=holds,
+)
