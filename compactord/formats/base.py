@@ -142,12 +142,27 @@ class OpenFile(ABC):
         """The stored bytes of each of the `row_groups`."""
         return [self.file.size_bytes]
 
+    def row_pages(self, layout: Layout, group: int, column: DataField) -> Sequence[RowGroup]:
+        """Parts of a row group, of one after the other, with the bounds of `column`.
+
+        Any rows of a row group that has parts can be read and copied by themselves. It has none if
+        only all its rows can.
+        """
+        return ()
+
     def group_batches(
-        self, layout: Layout, batch_rows: int, groups: Sequence[int], held_bytes: int
+        self,
+        layout: Layout,
+        batch_rows: int,
+        groups: Sequence[int],
+        held_bytes: int,
+        *,
+        rows: tuple[int, int] | None = None,
     ) -> NumberedBatches:
         """The rows of some of the `row_groups`, by ascending index. Otherwise as `batches`.
 
-        `held_bytes` as in `start`.
+        `held_bytes` as in `start`. `rows`: only rows with these numbers in the file (first, and the
+        one after the last), which each of the groups has; the groups have `row_pages`.
         """
         self.start(layout, None, held_bytes)
         return self.batches(layout, batch_rows, None)
@@ -194,8 +209,11 @@ class Copier(Protocol):
     def fetch(self, files: Sequence[Any]) -> list[Any]:
         """Read whole files, opened by the format, into memory; raises as `OpenFile.batches`."""
 
-    def fetch_group(self, file: Any, group: int) -> Any:
-        """Read one of a file's `row_groups`, as if it were a file; otherwise as `fetch`."""
+    def fetch_group(self, file: Any, group: int, rows: tuple[int, int] | None = None) -> Any:
+        """Read one of a file's `row_groups`, as if it were a file; otherwise as `fetch`.
+
+        `rows`: only rows with these numbers in the file, if the group has `row_pages`.
+        """
 
     def open(self, storage: Storage, path: str) -> CopyingOutput:
         """Create a file. Raises `StorageError` when it exists."""

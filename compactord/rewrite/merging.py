@@ -42,7 +42,7 @@ from compactord.paimon.types import FLOATS, AtomicType
 from compactord.rewrite.budget import Budget
 from compactord.rewrite.pipeline import Decoding
 from compactord.rewrite.reader import Input, InputFinder, Section, Sections
-from compactord.rewrite.stretches import Group, Groups, StoredGroup, Stretch, stretches
+from compactord.rewrite.stretches import CopyLimits, Groups, StoredGroup, Stretch, stretches
 from compactord.storage.local import named_errors
 
 Rows: TypeAlias = Generator[pa.RecordBatch, None, None]
@@ -54,10 +54,10 @@ _NAMED_FILES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """How row groups are copied, and which the outputs want."""
+    """How row groups are copied, and which."""
 
     copier: Copier
-    wants: Callable[[Group], bool]
+    limits: CopyLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ def merged_rows(
             parts: Sequence[Stretch] = [section]
             if copies is not None:
                 may_tie = not _are_disjoint(_by_sequence(section))
-                parts = stretches(section, copies.wants, may_tie=may_tie)
+                parts = stretches(section, copies.limits, may_tie=may_tie)
             for part in parts:
                 if isinstance(part, Groups):
                     assert copies is not None, "only a copier gives groups"

@@ -38,7 +38,7 @@ from compactord.paimon.data_file import (
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND
 from compactord.rewrite.pipeline import Decoding, Encoding
 from compactord.rewrite.reader import Input, ReadCounts
-from compactord.rewrite.stretches import Group, StoredGroup
+from compactord.rewrite.stretches import CopyLimits, StoredGroup
 from compactord.storage.base import Storage
 
 Opened = TypeVar("Opened", bound=OutputFile)
@@ -490,9 +490,6 @@ _MIN_COLUMN_BYTES = 16 << 10
 # An output ends where an input ends: large inputs would make its size miss the target.
 _TARGET_SHARE = 4
 _MIN_PLAIN_SHARE = 0.5
-# Copied row groups are not made larger: smaller ones than this many rows and bytes are merged.
-_FEW_ROWS = 64 << 10
-_FEW_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -533,20 +530,14 @@ def is_worthwhile(subcompaction: Subcompaction, source: ConcatSpec, facts: Input
     )
 
 
-def wanted_groups(subcompaction: Subcompaction, facts: InputProfile) -> Callable[[Group], bool]:
-    """Whether a row group of a merge fits into the memory and is large enough to be copied."""
-    limits, target = _limits(subcompaction, facts), subcompaction.write.target_file_size
-
-    def wants(group: Group) -> bool:
-        return (
-            group.source.file.file_format == subcompaction.write.file_format
-            and group.rows <= limits.rows
-            and group.size_bytes <= limits.size_bytes
-            and group.size_bytes * _TARGET_SHARE <= target
-            and (group.rows >= _FEW_ROWS or group.size_bytes >= _FEW_BYTES)
-        )
-
-    return wants
+def copy_limits(subcompaction: Subcompaction, facts: InputProfile) -> CopyLimits:
+    """The row groups of a merge that fit into the memory and into the output's size."""
+    limits, write = _limits(subcompaction, facts), subcompaction.write
+    return CopyLimits(
+        file_format=write.file_format,
+        rows=limits.rows,
+        size_bytes=min(limits.size_bytes, write.target_file_size // _TARGET_SHARE),
+    )
 
 
 def packed(

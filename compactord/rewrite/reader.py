@@ -228,26 +228,33 @@ class Input:
         self._vector: Future[bytes] | None = None
         # The row groups to read, None for the whole file.
         self._groups: Sequence[int] | None = None
+        self._rows: tuple[int, int] | None = None
         self._bounds: tuple[Any, Any] | None = None
 
-    def part(self, groups: Sequence[int], bounds: tuple[Any, Any] | None) -> Input:
+    def part(
+        self,
+        groups: Sequence[int],
+        bounds: tuple[Any, Any] | None,
+        rows: tuple[int, int] | None = None,
+    ) -> Input:
         """Some `row_groups` of the file, side by side, as an input by itself.
 
+        `rows`: of these only the rows with these numbers in the file, if they have `row_pages`.
         Reading raises as `check_keys` for keys outside `bounds`, if they are given.
         """
         found = copy.copy(self)
-        found._groups = groups if len(groups) < len(self.row_groups()) else None
-        found._bounds = bounds
+        found._groups = groups if rows or len(groups) < len(self.row_groups()) else None
+        found._rows, found._bounds = rows, bounds
         return found
 
     def check_keys(self, rows: pa.RecordBatch | pa.Table, bounds: tuple[Any, Any]) -> None:
         """Raise `FormatError` unless the first key columns of the first and last row are in bounds.
 
-        Bounds are from the footer, which has no checksum.
+        Bounds are from the footer or the page index, which have no checksum.
         """
         first, last = end_keys(rows, [self.first_key.name])
         if not bounds[:1] <= first <= last <= bounds[1:]:
-            raise FormatError(self.file.path, "keys are not within their statistics in the footer")
+            raise FormatError(self.file.path, "keys are not within their statistics")
 
     @property
     def is_unchanged(self) -> bool:
@@ -315,6 +322,10 @@ class Input:
         """The stored bytes of each of the `row_groups`."""
         return self.stored.group_bytes(self.layout)
 
+    def row_pages(self, group: int, column: DataField) -> Sequence[RowGroup]:
+        """Parts of a row group that can be read separately; the file `is_unchanged`."""
+        return self.stored.row_pages(self.layout, group, column)
+
     def count(self, first: int, end: int) -> None:
         """Count rows, by their numbers in the file, as read."""
         counts = self._reader.counts
@@ -344,7 +355,9 @@ class Input:
         if groups is None:
             stored = self.stored.batches(self.layout, batch_rows, row_range)
         else:
-            stored = self.stored.group_batches(self.layout, batch_rows, groups, held_bytes)
+            stored = self.stored.group_batches(
+                self.layout, batch_rows, groups, held_bytes, rows=self._rows
+            )
         is_whole = groups is None and row_range is None
         with contextlib.closing(stored) as batches:
             rows = self._kept(self._all(batches) if is_whole else self._within(batches, row_range))

@@ -1,38 +1,44 @@
 """Divides a section into row groups that are copied and parts that are merged.
 
 A row group of inserts that no other run touches is in the output as it is: a merge function
-returns a key's only record unchanged. So its pages can be copied (`formats.base.Copier`). Row
-groups are compared by the bounds of their first key column, which may be wider than their keys but
-not narrower: strictly disjoint bounds mean disjoint keys. Bounds come from footers, which have no
-checksum, so the copied keys and kinds are decoded and compared with them.
+returns a key's only record unchanged. So its pages can be copied (`formats.base.Copier`). If a row
+group is too large, or if another run touches it, its neighbouring pages are divided in the same
+way. Row groups and pages are compared by the bounds of their first key column, which may be wider
+than their keys but not narrower: strictly disjoint bounds mean disjoint keys. Bounds come from
+footers and page indexes, which have no checksum, so the copied keys and kinds are decoded and
+compared with them.
 """
 
 from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from compactord.errors import FormatError
 from compactord.formats.base import Copier
+from compactord.formats.base import RowGroup as Bounded
 from compactord.formats.layout import RowRange
 from compactord.model import MergeSpec
-from compactord.paimon.types import FLOATS, SEQUENCE_NUMBER, VALUE_KIND, AtomicType
+from compactord.paimon.types import FLOATS, VALUE_KIND, AtomicType
 from compactord.rewrite.reader import Input, Section
 
-# The bounds of kinds in a row group of inserts.
+# The bounds of kinds in rows of inserts.
 _INSERTS = (0, 0)
+# Copied row groups are not made larger: smaller ones than this many rows and bytes are merged.
+_FEW_ROWS = 64 << 10
+_FEW_BYTES = 8 << 20
 
 
 class Group(NamedTuple):
-    """A row group of an input: its number, first row, rows and stored bytes.
+    """A row group of an input, or some of its rows: its number, first row, rows and stored bytes.
 
-    `low` and `high` are the bounds of its first key column, None if unknown; `numbers`
-    has the bounds of its sequence numbers.
+    `low` and `high` are the bounds of its first key column, None if unknown.
     """
 
     source: Input
@@ -43,12 +49,19 @@ class Group(NamedTuple):
     low: Any
     high: Any
     has_inserts_only: bool
-    numbers: tuple[Any, Any] | None
+    is_whole: bool = True
+    is_copied: bool = False
+
+    @property
+    def end_row(self) -> int:
+        """The number in the file of the row after its last."""
+        return self.first_row + self.rows
 
     def fetched(self, copier: Copier) -> StoredGroup:
         """Raises as `Input.batches`."""
-        content = copier.fetch_group(self.source.stored, self.number)
-        self.source.count(self.first_row, self.first_row + self.rows)
+        rows = None if self.is_whole else (self.first_row, self.end_row)
+        content = copier.fetch_group(self.source.stored, self.number, rows)
+        self.source.count(self.first_row, self.end_row)
         return StoredGroup(self, content)
 
 
@@ -59,20 +72,35 @@ class StoredGroup(NamedTuple):
     content: Any
 
     def check(self, decoded: pa.Table) -> None:
-        """Raise `FormatError` unless keys, kinds and numbers are as the footer has them.
-
-        The sequence numbers of an output in the manifest, by which runs are ordered, come from it.
-        """
+        """Raise `FormatError` unless keys and kinds are as the footer or page index has them."""
         group, path = self.group, self.group.source.file.path
         if any(chunk.to_numpy().any() for chunk in decoded.column(VALUE_KIND.name).chunks):
             raise FormatError(path, f"row group {group.number}: its kinds are not its statistics'")
         if group.low is not None:
             group.source.check_keys(decoded, (group.low, group.high))
-        found = pc.min_max(decoded.column(SEQUENCE_NUMBER.name)).as_py()
-        if group.numbers not in (None, (found["min"], found["max"])):
-            raise FormatError(
-                path, f"row group {group.number}: its sequence numbers are not its statistics'"
-            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyLimits:
+    """Limits of copied row groups: their format, and the most rows and stored bytes."""
+
+    file_format: str
+    rows: int
+    size_bytes: int
+
+    def is_enough(self, group: Group) -> bool:
+        """Whether it is large enough."""
+        return group.source.file.file_format == self.file_format and (
+            group.rows >= _FEW_ROWS or group.size_bytes >= _FEW_BYTES
+        )
+
+    def accepts(self, group: Group) -> bool:
+        """Whether it is neither too small nor too large."""
+        return (
+            self.is_enough(group)
+            and group.rows <= self.rows
+            and group.size_bytes <= self.size_bytes
+        )
 
 
 def keeps_lone_rows(source: MergeSpec) -> bool:
@@ -95,10 +123,8 @@ Stretch: TypeAlias = Section | Groups
 _Runs: TypeAlias = Sequence[Sequence[Group]]
 
 
-def stretches(
-    section: Section, wants: Callable[[Group], bool], *, may_tie: bool
-) -> Sequence[Stretch]:
-    """Row groups to copy, if the caller `wants` them, and sections with all other rows.
+def stretches(section: Section, limits: CopyLimits, *, may_tie: bool) -> Sequence[Stretch]:
+    """Row groups to copy, within the `limits`, and sections with all other rows.
 
     They are in key order. `may_tie`: two runs may have equal sequence numbers; their order depends
     on all records of the section, so several runs are not divided. Reads the footers of the files.
@@ -112,18 +138,28 @@ def stretches(
         if not all(map(_ascends, runs)):
             return [section]
         runs = [[each for each in run if not _is_outside(each, row_range)] for run in runs]
+    divided = [
+        [
+            part
+            for group in run
+            for part in _divided(group, [*runs[:n], *runs[n + 1 :]], limits, row_range)
+        ]
+        for n, run in enumerate(runs)
+    ]
+    return _arranged(divided) or [section]
+
+
+def _arranged(runs: _Runs) -> Sequence[Stretch]:
+    """The copied groups and the sections between them, in key order; empty if none is copied."""
     copied = [
         (run, place)
         for run, groups in enumerate(runs)
         for place, group in enumerate(groups)
-        if group.has_inserts_only
-        and wants(group)
-        and _is_inside(group, row_range)
-        and not any(_overlaps(other, group) for n, other in enumerate(runs) if n != run)
+        if group.is_copied
     ]
     if not copied:
-        return [section]
-    if not is_one_run:
+        return []
+    if len(runs) > 1:
         copied.sort(key=lambda each: runs[each[0]][each[1]].low)
     found: list[Stretch] = []
     together: list[Group] = []
@@ -141,23 +177,139 @@ def stretches(
     return [*found, Groups(together), *_section(runs, starts, list(map(len, runs)))]
 
 
+def _divided(
+    group: Group, others: _Runs, limits: CopyLimits, row_range: RowRange | None
+) -> Sequence[Group]:
+    """The group, or several groups with its rows; some will be copied.
+
+    Rows outside a key range are only known by bounds, so a group at an end of it stays whole: then
+    its rows are read from its start.
+    """
+    if not limits.is_enough(group) or not _is_inside(group, row_range):
+        return [group]
+    touching = _touching(group, others)
+    if not touching and group.has_inserts_only and limits.accepts(group):
+        return [group._replace(is_copied=True)]
+    if group.low is None or not group.source.is_unchanged:
+        return [group]
+    if touching and touching[0][0] <= group.low and group.high <= touching[0][1]:
+        return [group]
+    pages = _pages(group)
+    found: list[Group] = []
+    for gap, alike in itertools.groupby(pages, key=lambda page: _gap(page, touching)):
+        parts = list(alike)
+        found += [_joined(parts)] if gap is None else _cut(parts, limits)
+    return found if any(each.is_copied for each in found) else [group]
+
+
+_Interval: TypeAlias = tuple[Any, Any]
+
+
+def _touching(group: Group, others: _Runs) -> list[_Interval]:
+    """The bounds of other runs' groups that may have keys of this one, joined where they meet."""
+    found: list[_Interval] = []
+    for run in others:
+        place = bisect.bisect_left(run, group.low, key=lambda each: each.high)
+        while place < len(run) and run[place].low <= group.high:
+            found.append((run[place].low, run[place].high))
+            place += 1
+    joined: list[_Interval] = []
+    for low, high in sorted(found):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def _gap(page: Group, touching: Sequence[_Interval]) -> int | None:
+    """The number of intervals below a page that can be copied; None if another run touches it or if
+    not all its rows are inserts.
+    """
+    place = bisect.bisect_left(touching, page.low, key=lambda each: each[1])
+    if not page.has_inserts_only or (place < len(touching) and touching[place][0] <= page.high):
+        return None
+    return place
+
+
+def _pages(group: Group) -> list[Group]:
+    """Its pages of the first key column, or nothing if their bounds are unknown or not in order."""
+    source = group.source
+    keys = source.row_pages(group.number, source.first_key)
+    kinds = [Bounded(group.rows, _INSERTS)]
+    if keys and not group.has_inserts_only:
+        kinds = list(source.row_pages(group.number, VALUE_KIND))
+    kind_rows = list(itertools.accumulate((each.rows for each in kinds), initial=0))
+    if {sum(each.rows for each in keys), kind_rows[-1]} != {group.rows}:
+        return []
+    found: list[Group] = []
+    row = 0
+    for rows, bounds in keys:
+        if bounds is None:
+            return []
+        first, last = bisect.bisect_right(kind_rows, row), bisect.bisect_left(kind_rows, row + rows)
+        page = Group(
+            source,
+            group.number,
+            group.first_row + row,
+            rows,
+            group.size_bytes * rows // group.rows,
+            # Writers truncate the bounds of long values, so they may be wider than the group's.
+            max(bounds[0], group.low),
+            min(bounds[1], group.high),
+            all(each.bounds == _INSERTS for each in kinds[first - 1 : last]),
+            is_whole=False,
+        )
+        if page.low > page.high or (found and found[-1].high > page.low):
+            return []
+        found.append(page)
+        row += rows
+    return found
+
+
+def _joined(pages: Sequence[Group]) -> Group:
+    """Neighbouring rows of a row group together."""
+    return pages[0]._replace(
+        rows=sum(page.rows for page in pages),
+        size_bytes=sum(page.size_bytes for page in pages),
+        high=pages[-1].high,
+        has_inserts_only=all(page.has_inserts_only for page in pages),
+    )
+
+
+def _cut(pages: Sequence[Group], limits: CopyLimits) -> list[Group]:
+    """The pages as groups of similar size, which are copied if the limits accept them."""
+    whole = _joined(pages)
+    # A part has less than a page more than its share.
+    most_rows = limits.rows - max(page.rows for page in pages)
+    most_bytes = limits.size_bytes - max(page.size_bytes for page in pages)
+    count = max(
+        math.ceil(whole.rows / max(1, most_rows)), math.ceil(whole.size_bytes / max(1, most_bytes))
+    )
+    parts: list[list[Group]] = [[]]
+    rows = 0
+    for page in pages:
+        if rows * count >= whole.rows * len(parts):
+            parts.append([])
+        parts[-1].append(page)
+        rows += page.rows
+    groups = list(map(_joined, parts))
+    return [group._replace(is_copied=limits.accepts(group)) for group in groups]
+
+
 def _groups(source: Input) -> Iterator[Group]:
     """The row groups that are not empty."""
     key = source.first_key
     assert isinstance(key.type, AtomicType), "keys are not nested"
     # Bounds of floats may exclude NaN.
     of_keys = source.row_groups(None if key.type.root in FLOATS else key)
-    columns = (of_keys, source.row_groups(VALUE_KIND), source.row_groups(SEQUENCE_NUMBER))
+    columns = (of_keys, source.row_groups(VALUE_KIND), source.group_bytes())
     first_row = 0
-    for number, (keys, kinds, numbers, size) in enumerate(
-        zip(*columns, source.group_bytes(), strict=True)
-    ):
+    for number, (keys, kinds, size) in enumerate(zip(*columns, strict=True)):
         low, high = keys.bounds or (None, None)
         inserts = kinds.bounds == _INSERTS and source.is_unchanged
         if keys.rows:
-            yield Group(
-                source, number, first_row, keys.rows, size, low, high, inserts, numbers.bounds
-            )
+            yield Group(source, number, first_row, keys.rows, size, low, high, inserts)
         first_row += keys.rows
 
 
@@ -182,12 +334,6 @@ def _is_outside(group: Group, bounds: RowRange | None) -> bool:
     )
 
 
-def _overlaps(groups: Sequence[Group], group: Group) -> bool:
-    """Whether a group of another run may have keys of this one; equal bounds count."""
-    place = bisect.bisect_left(groups, group.low, key=lambda each: each.high)
-    return place < len(groups) and groups[place].low <= group.high
-
-
 def _count_below(groups: Sequence[Group], group: Group) -> int:
     """How many groups of another run are below this one; none overlaps it."""
     return bisect.bisect_left(groups, group.low, key=lambda each: each.low)
@@ -208,4 +354,7 @@ def _section(runs: _Runs, starts: Sequence[int], ends: Sequence[int]) -> list[Se
 def _part(source: Input, groups: Sequence[Group]) -> Input:
     first, last = groups[0], groups[-1]
     bounds = None if first.low is None or last.low is None else (first.low, last.high)
-    return source.part([group.number for group in groups], bounds)
+    numbers = list(dict.fromkeys(group.number for group in groups))
+    if all(group.is_whole for group in groups):
+        return source.part(numbers, bounds)
+    return source.part(numbers, bounds, (first.first_row, last.end_row))

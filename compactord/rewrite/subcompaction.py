@@ -55,8 +55,8 @@ from compactord.rewrite.outputs import (
     OutputSeries,
     RollingWriter,
     copy_files,
+    copy_limits,
     is_worthwhile,
-    wanted_groups,
 )
 from compactord.rewrite.pipeline import Decoding, Encoding, use_threads
 from compactord.rewrite.reader import (
@@ -384,8 +384,8 @@ class _Rewriting:
             find = lookup.find if source.looks_up and has_level_0 else None
             copies = None
             if copier is not None:
-                wants = wanted_groups(self._subcompaction, self._facts)
-                copies = Copies(copier=copier, wants=wants)
+                limits = copy_limits(self._subcompaction, self._facts)
+                copies = Copies(copier=copier, limits=limits)
             yield from merged_rows(
                 source,
                 self._sections,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -61,6 +62,11 @@ class Encoder:
         empty = self._encoded(self._schema.empty_table())
         self.template: Struct = restored(footer_of(empty))
         self.schema: pq.ParquetSchema = pq.ParquetFile(pa.BufferReader(empty)).schema
+
+    @cached_property
+    def plain(self) -> Encoder:
+        """The same, without dictionaries."""
+        return Encoder(self.layout, self.encoding, dictionary_columns=())
 
     def chunks(self, rows: pa.Table) -> dict[str, list[EncodedChunk]]:
         """The chunks of the file columns whose row column `rows` has, by the file column's name.

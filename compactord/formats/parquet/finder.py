@@ -306,8 +306,8 @@ class ParquetFinder(Finder):
             group.bounds = page_bounds(
                 opened.footer,
                 self._number,
-                pages,
                 name,
+                len(self._key_pages(group).offsets) - 1,
                 type_=self._first_type,
                 read=opened.read_index,
             )

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from compactord.formats.base import RowGroup
 from compactord.formats.layout import RowRange
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.copying import Location, moved
@@ -43,7 +44,7 @@ from compactord.formats.parquet.statistics import (
 from compactord.formats.parquet.thrift import Chunk, File, Group, Kind, Meta, Struct
 from compactord.kernels.keys import BatchKeys
 from compactord.model import InputFile
-from compactord.paimon.types import AtomicType
+from compactord.paimon.types import AtomicType, DataField
 from compactord.storage.ranges import (
     GAP_BYTES,
     Check,
@@ -143,7 +144,8 @@ def _first_row(
     if bounds is None or bounds.first_lower is None:
         return 0
     name = bounds.key_columns[0]
-    found = page_bounds(footer, group, pages, name, type_=bounds.first_type, read=read)
+    count = len(pages[footer.leaf(name)].offsets) - 1
+    found = page_bounds(footer, group, name, count, type_=bounds.first_type, read=read)
     page = bisect.bisect_left(found, bounds.first_lower, key=lambda each: each[0])
     return pages[footer.leaf(name)].rows[max(0, page - 1)]
 
@@ -151,24 +153,39 @@ def _first_row(
 def page_bounds(
     footer: Footer,
     group: int,
-    pages: Mapping[int, ColumnPages],
     name: str,
+    count: int,
     *,
     type_: AtomicType,
     read: ReadIndex,
 ) -> list[tuple[Any, Any]]:
-    """The bounds of a column in each of its pages, as `value_order` has them; none if unknown."""
+    """The bounds of a column in each of its `count` pages, as `value_order` has them; none if
+    unknown.
+    """
     if not is_stored_as(footer, name, type_):
         return []
     leaf = footer.leaf(name)
     physical = footer.arrow.schema.column(leaf).physical_type
     found = []
-    for each in indexed_bounds(footer.chunk(group, leaf), read, len(pages[leaf].offsets) - 1) or ():
+    for each in indexed_bounds(footer.chunk(group, leaf), read, count) or ():
         if each.low is None or each.high is None:
             return []
         low, high = (bound_order(bound, physical, type_) for bound in (each.low, each.high))
         found.append((low, high))
     return found
+
+
+def row_pages(footer: Footer, group: int, column: DataField, read: ReadIndex) -> list[RowGroup]:
+    """The pages of a column by its page index, each as if it was a row group; none if unknown."""
+    assert isinstance(column.type, AtomicType), "keys are not nested"
+    locations = page_locations(footer.chunk(group, footer.leaf(column.name)), read)
+    rows = [*(each.first_row for each in locations), footer.arrow.row_group(group).num_rows]
+    counts = [end - start for start, end in itertools.pairwise(rows)]
+    if rows[0] or min(counts, default=0) < 1:
+        return []
+    type_, count = column.type, len(locations)
+    bounds = page_bounds(footer, group, column.name, count, type_=type_, read=read)
+    return list(map(RowGroup, counts, bounds))
 
 
 def ranges_with(

@@ -1,4 +1,4 @@
-"""Writes Parquet files: encodes rows, and copies pages of whole files without decoding.
+"""Writes Parquet files: encodes rows, and copies pages without decoding.
 
 The pages of a column are copied if the result equals an encoding: the column is not nested, it has
 the output's type and codec, its pages have checksums, which are verified, and it has no dictionary
@@ -8,27 +8,28 @@ chunk by chunk). Statistics come from the inputs' footers; floats are decoded to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from compactord.errors import FormatError
 from compactord.formats.layout import Layout
 from compactord.formats.parquet.conversion import leaf_count
-from compactord.formats.parquet.copying import (
-    AssembledOutput,
-    EncodedChunk,
+from compactord.formats.parquet.copied_chunks import (
     FlatColumn,
     StoredFile,
     copied_chunk,
-    renamed,
+    copied_rows,
 )
+from compactord.formats.parquet.copying import AssembledOutput, EncodedChunk, renamed
 from compactord.formats.parquet.encoder import Encoder
 from compactord.formats.parquet.options import ParquetEncoding
-from compactord.formats.parquet.page_runs import WholeFile
+from compactord.formats.parquet.page_runs import StoredRows, WholeFile
 from compactord.formats.parquet.reader import ParquetInput
 from compactord.formats.parquet.statistics import FileBounds
-from compactord.formats.parquet.thrift import Meta
+from compactord.formats.parquet.thrift import Meta, Statistics
 from compactord.paimon.data_file import ColumnBounds
 from compactord.paimon.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType
 from compactord.storage.base import Storage
@@ -50,8 +51,11 @@ class ParquetWriter:
             file.expect_whole()
         return [file.whole(self._encoder.layout) for file in files]
 
-    def fetch_group(self, file: ParquetInput, group: int) -> WholeFile:
-        return file.group(self._encoder.layout, group)
+    def fetch_group(
+        self, file: ParquetInput, group: int, rows: tuple[int, int] | None = None
+    ) -> WholeFile | StoredRows:
+        layout = self._encoder.layout
+        return file.group(layout, group) if rows is None else file.stored_rows(layout, group, rows)
 
     def open(self, storage: Storage, path: str) -> ParquetOutput:
         return ParquetOutput(storage, path, self._encoder)
@@ -70,14 +74,13 @@ class ParquetOutput(AssembledOutput):
     def write(self, rows: pa.Table) -> None:
         self._place(self._encoder.chunks(rows), rows.num_rows, rows)
 
-    def copy(self, files: Sequence[WholeFile]) -> pa.Table:
-        stored = [StoredFile(file) for file in files]
+    def copy(self, files: Sequence[WholeFile | StoredRows]) -> pa.Table:
         layout = self._encoder.layout
+        chunk_of = self._copying(files)
         copied = {
             source: [chunk]
             for source in layout.row_names
-            if source in self._flat_columns
-            and (chunk := copied_chunk(stored, self._flat_columns[source], self._encoder.encoding))
+            if source in self._flat_columns and (chunk := chunk_of(self._flat_columns[source]))
         }
         for name, shared in self._encoder.shared_chunks.items():
             if name in copied:
@@ -87,7 +90,20 @@ class ParquetOutput(AssembledOutput):
         decoded = self._decoded(files, [name for name in layout.row_names if name in fresh | seen])
         encoded = self._encoder.chunks(decoded.select(sorted(fresh)))
         self._place({**encoded, **copied}, sum(file.input.row_count for file in files), decoded)
+        if SEQUENCE_NUMBER.name in copied:
+            _check_numbers(copied[SEQUENCE_NUMBER.name][0], decoded, files[0].input.path)
         return decoded
+
+    def _copying(
+        self, files: Sequence[WholeFile | StoredRows]
+    ) -> Callable[[FlatColumn], EncodedChunk | None]:
+        """Copies a column of all these files."""
+        (first, *others) = files
+        if isinstance(first, StoredRows):
+            assert not others, "parts of row groups are copied one by one"
+            return partial(copied_rows, first, plain=self._encoder.plain)
+        stored = [StoredFile(file) for file in files if isinstance(file, WholeFile)]
+        return partial(copied_chunk, stored, encoding=self._encoder.encoding)
 
     def _needs_rows(self, name: str, chunk: EncodedChunk) -> bool:
         """Whether a copied column is decoded as well: for bounds, keys or the check of words."""
@@ -112,7 +128,7 @@ class ParquetOutput(AssembledOutput):
             leaf += leaf_count(field)
         return found
 
-    def _decoded(self, files: Sequence[WholeFile], names: Sequence[str]) -> pa.Table:
+    def _decoded(self, files: Sequence[WholeFile | StoredRows], names: Sequence[str]) -> pa.Table:
         schema = pa.schema([self._encoder.layout.row_schema.field(name) for name in names])
         batches = [batch for file in files for batch in file.batches(schema)] if names else []
         return pa.Table.from_batches(batches, schema).unify_dictionaries()
@@ -126,3 +142,19 @@ class ParquetOutput(AssembledOutput):
         """
         self.write_group([chunk for name in self._names for chunk in chunks[name]], rows)
         self._bounds.add_group(decoded)
+
+
+def _check_numbers(chunk: EncodedChunk, decoded: pa.Table, path: str) -> None:
+    """Raise `FormatError` unless copied sequence numbers are as their statistics have them.
+
+    An output has these in the manifest, by which runs are ordered.
+    """
+    bounds = chunk.meta[Meta.STATISTICS].value
+    claimed = [
+        int.from_bytes(bounds[field].value, "little", signed=True)
+        for field in (Statistics.MIN, Statistics.MAX)
+        if field in bounds
+    ]
+    found = pc.min_max(decoded.column(SEQUENCE_NUMBER.name)).as_py()
+    if claimed != [found["min"], found["max"]]:
+        raise FormatError(path, "its sequence numbers are not its statistics'")

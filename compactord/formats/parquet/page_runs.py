@@ -22,6 +22,7 @@ from compactord.formats.layout import Layout
 from compactord.formats.parquet import NAME, thrift
 from compactord.formats.parquet.conversion import check_indices, converted
 from compactord.formats.parquet.footer import Footer, as_arrow_reads
+from compactord.formats.parquet.statistics import Bounds
 from compactord.formats.parquet.thrift import File, Kind, Meta
 from compactord.model import InputFile
 from compactord.storage.ranges import FileForArrow
@@ -55,11 +56,13 @@ class ColumnPages(NamedTuple):
     """The data pages of a flat column in a row group: offset and first row of each, then the ends.
 
     `start` is the offset of its dictionary page, or of the first data page if it has none.
+    `are_sized`: the decoded sizes in all headers are known to add up to the footer's.
     """
 
     start: int
     offsets: Sequence[int]
     rows: Sequence[int]
+    are_sized: bool = False
 
     @property
     def dictionary_bytes(self) -> int:
@@ -79,6 +82,13 @@ class ColumnPages(NamedTuple):
                 first, _ = found.pop()
             found.append((first, last))
         return found
+
+    def inside(self, rows: tuple[int, int]) -> tuple[int, int]:
+        """The first of the pages whose rows are all among these, and the page after the last; both
+        are the same if there are none.
+        """
+        first = bisect.bisect_left(self.rows, rows[0])
+        return first, max(first, bisect.bisect_right(self.rows, rows[1]) - 1)
 
     def with_neighbours(self, ranges: RowRanges, from_row: int) -> list[tuple[int, int]]:
         """The rows from `from_row` on of the pages with these rows and of their neighbours."""
@@ -157,7 +167,11 @@ class _Column:
 
 
 def read_runs(
-    stream: pa.NativeFile, footer: Footer, of_group: GroupPages, layout: Layout, batch_rows: int
+    stream: pa.NativeFile | Spans,
+    footer: Footer,
+    of_group: GroupPages,
+    layout: Layout,
+    batch_rows: int,
 ) -> Generator[tuple[int, pa.RecordBatch], None, None]:
     """The rows of a row group in the ranges, in the layout's columns, which are flat.
 
@@ -207,6 +221,31 @@ def _read_next(parquet: pq.ParquetFile, columns: Sequence[_Column], row: int) ->
             column.place += 1
 
 
+class Spans:
+    """Some bytes of a file in memory, by their offsets in the file."""
+
+    def __init__(self, spans: Mapping[int, bytes], size_bytes: int) -> None:
+        self._starts = sorted(spans)
+        self._spans = [memoryview(spans[start]) for start in self._starts]
+        self._size_bytes = size_bytes
+
+    def size(self) -> int:
+        """The size of the file."""
+        return self._size_bytes
+
+    def view(self, start: int, end: int) -> memoryview:
+        """The bytes between two offsets, fewer if they are not all in memory."""
+        place = bisect.bisect_right(self._starts, start) - 1
+        if place < 0:
+            return memoryview(b"")
+        first = self._starts[place]
+        return self._spans[place][start - first : end - first]
+
+    def read_at(self, size: int, start: int) -> memoryview:
+        """As `view`."""
+        return self.view(start, start + size)
+
+
 class _Chunks(FileForArrow):
     """The file as Arrow sees it: with the dictionary of a column before each of its runs.
 
@@ -214,7 +253,7 @@ class _Chunks(FileForArrow):
     begins with the column's dictionary; its other bytes equal the file's at the same position.
     """
 
-    def __init__(self, stream: pa.NativeFile, pages: Mapping[int, ColumnPages]) -> None:
+    def __init__(self, stream: pa.NativeFile | Spans, pages: Mapping[int, ColumnPages]) -> None:
         self._file = stream
         self._file_bytes = stream.size()
         super().__init__(_region(max(pages) + 1, self._file_bytes))
@@ -366,3 +405,38 @@ class WholeFile:
                 check_indices(batch, dictionaries, path)
                 yield converted(batch, schema, path, self.partition)
         self.input.check_rows(rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRows:
+    """Some rows of a row group in memory, to be copied or decoded: the pages that have them.
+
+    `rows` are the numbers in the group of the first row and of the row after the last. `pages` has
+    all pages of the group, with checked headers; checksums are verified when bytes are used.
+    `bounds` are from the column indexes, for all pages; None without a usable index.
+    """
+
+    input: InputFile
+    footer: Footer
+    group: int
+    rows: tuple[int, int]
+    pages: Mapping[int, ColumnPages]
+    bounds: Mapping[int, Sequence[Bounds] | None]
+    content: Spans
+    layout: Layout
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows in these columns. Raises `FormatError` as `OpenFile.batches` does."""
+        return self.rows_of(schema, [self.rows])
+
+    def rows_of(self, schema: pa.Schema, ranges: RowRanges) -> Iterator[pa.RecordBatch]:
+        """Some of the rows; otherwise as `batches`."""
+        path = self.input.path
+        layout = self.layout.without(set(self.layout.row_names).difference(schema.names))
+        leaves = [self.footer.leaf(name) for name in schema.names]
+        pages = {leaf: self.pages[leaf] for leaf in leaves}
+        of_group = GroupPages(self.group, pages, ranges)
+        with reading(path, NAME):
+            for _, batch in read_runs(self.content, self.footer, of_group, layout, _BATCH_ROWS):
+                check_indices(batch, layout.dictionaries, path)
+                yield converted(batch, schema, path)

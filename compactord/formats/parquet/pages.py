@@ -90,17 +90,22 @@ _CODECS = {
 class PageHeader(NamedTuple):
     """A decoded page header. Sizes are in bytes; `stored_size` excludes the header's own `length`.
 
-    `is_plain`: the decoded size equals the stored one. `encodings`: of values, definition levels
+    `size` is the decoded page's. `encodings`: of values, definition levels
     and repetition levels. `version_2`: the fields of the header of such a page, else None.
     """
 
     length: int
     type: int
-    is_plain: bool
+    size: int
     stored_size: int
     values: int
     encodings: tuple[int, ...]
     version_2: Struct | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the decoded size equals the stored one."""
+        return self.size == self.stored_size
 
 
 class Pages:
@@ -147,7 +152,7 @@ def _header(data: bytes) -> PageHeader:
         PageHeader(
             end,
             PageType.DATA,
-            size == stored_size,
+            _number(size),
             _number(stored_size),
             _number(values),
             _encodings(encodings),
@@ -181,7 +186,7 @@ def _any_header(data: bytes) -> PageHeader:
     fields, length = thrift.decode(data)
     type_ = required(fields, Header.TYPE, Kind.I32)
     stored_size = required(fields, Header.STORED_SIZE, Kind.I32)
-    is_plain = required(fields, Header.SIZE, Kind.I32) == stored_size
+    size = required(fields, Header.SIZE, Kind.I32)
     found = {
         PageType.DATA: Header.DATA,
         PageType.DICTIONARY: Header.DICTIONARY,
@@ -199,7 +204,7 @@ def _any_header(data: bytes) -> PageHeader:
         PageHeader(
             length,
             type_,
-            is_plain,
+            size,
             stored_size,
             required(part, DataHeader.VALUES, Kind.I32),
             (*map(one_name, numbers), *[Encoding.RLE] * (3 - len(numbers))),
@@ -380,7 +385,7 @@ class ChunkCheck:
         self._start = self._position
         self._needs_index = needs_index
         self._offsets, self._first_rows = array("q"), array("q")
-        self._values = 0
+        self._values = self._decoded_bytes = 0
         self._encodings: Counter[tuple[int, ...]] = Counter()
         # Only a flat column has a value for each row.
         self._is_indexed = bool(locations) and not self._column.max_repetition_level
@@ -408,6 +413,7 @@ class ChunkCheck:
             self._start,
             array("q", [*self._offsets, self.end]),
             array("q", [*self._first_rows, self._values]),
+            self._decoded_bytes == self._meta[Meta.SIZE].value,
         )
 
     def require_inside(self) -> None:
@@ -453,6 +459,7 @@ class ChunkCheck:
                 self._first_rows.append(values)
                 found[header.encodings] += 1
                 values += header.values
+            self._decoded_bytes += header.length + header.size
             position = body + header.stored_size
         self._position, self._values = position, values
         if self._needs_index and not self._is_expected(position, values):

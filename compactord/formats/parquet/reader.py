@@ -7,10 +7,10 @@ inputs: it affects speed and memory, never the result.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,19 +43,29 @@ from compactord.formats.parquet.group_pages import (
     indexed_pages,
     is_flat,
     ranged_file,
+    row_pages,
     with_indexes,
 )
 from compactord.formats.parquet.matching import check_column
 from compactord.formats.parquet.page_runs import (
     BUFFER_BYTES,
+    ColumnPages,
     GroupPages,
+    Spans,
+    StoredRows,
     WholeFile,
     arrow_file,
     read_groups,
     read_runs,
 )
 from compactord.formats.parquet.pages import Pages, check_headers, open_pages_bytes, read_leaves
-from compactord.formats.parquet.statistics import ReadIndex, groups_in_range, row_groups
+from compactord.formats.parquet.statistics import (
+    Bounds,
+    ReadIndex,
+    groups_in_range,
+    indexed_bounds,
+    row_groups,
+)
 from compactord.paimon.types import SEQUENCE_NUMBER, DataField
 from compactord.storage.ranges import (
     REQUEST_BYTES,
@@ -84,12 +94,22 @@ class _WrongIndexError(Exception):
     """The first decoded key is not below the range: keys of the range may precede it."""
 
 
+class _CheckedGroup(NamedTuple):
+    """A row group whose headers were checked: its pages and their bounds, as in `StoredRows`."""
+
+    group: int
+    pages: Mapping[int, ColumnPages]
+    bounds: Mapping[int, Sequence[Bounds] | None]
+
+
 class ParquetInput(OpenFile):
     """An `OpenFile` that reads its footer once: it is kept until the rows are read."""
 
     _footer: Footer | None = None
     _fetched: _Fetched | None = None
     _held_bytes = 0
+    # The row group that was read in part last.
+    _checked: _CheckedGroup | None = None
 
     def footer(self) -> Footer:
         """The file's footer, kept until the rows are read."""
@@ -154,10 +174,19 @@ class ParquetInput(OpenFile):
             yield from self._batches(layout, batch_rows, row_range, by_index=False)
 
     def group_batches(
-        self, layout: Layout, batch_rows: int, groups: Sequence[int], held_bytes: int
+        self,
+        layout: Layout,
+        batch_rows: int,
+        groups: Sequence[int],
+        held_bytes: int,
+        *,
+        rows: tuple[int, int] | None = None,
     ) -> NumberedBatches:
         self._held_bytes, footer = held_bytes, self.footer()
-        yield from self._batches(layout, batch_rows, None, by_index=False, only=groups)
+        if rows is None:
+            yield from self._batches(layout, batch_rows, None, by_index=False, only=groups)
+        else:
+            yield from self._rows(layout, batch_rows, groups, rows)
         # Other row groups may be read as well.
         self._footer = footer
 
@@ -225,6 +254,41 @@ class ParquetInput(OpenFile):
                 if ranged is not None:
                     ranged.finish(group)
 
+    def _rows(
+        self, layout: Layout, batch_rows: int, groups: Sequence[int], rows: tuple[int, int]
+    ) -> NumberedBatches:
+        """The rows with numbers in `rows` of these groups of a local file; they are in pages."""
+        path, schema, footer = self.file.path, layout.row_schema, self.footer()
+        with reading(path, NAME), self.fetcher.opened(self.file) as stream:
+            absent = self._check(footer, layout)
+            assert not absent, "files of tables with keys have all columns"
+            for group in groups:
+                before, end = self._rows_of(group)
+                ranges = [(max(rows[0], before) - before, min(rows[1], end) - before)]
+                pages = self._pages(stream, layout, group).pages
+                of_group = GroupPages(group, pages, ranges)
+                for row, batch in read_runs(stream, footer, of_group, layout, batch_rows):
+                    check_indices(batch, layout.dictionaries, path)
+                    yield before + row, converted(batch, schema, path)
+
+    def _rows_of(self, group: int) -> tuple[int, int]:
+        """The numbers of the first row of a group and of the row after its last in the file."""
+        arrow = self.footer().arrow
+        before = sum(arrow.row_group(place).num_rows for place in range(group))
+        return before, before + arrow.row_group(group).num_rows
+
+    def _pages(self, stream: pa.NativeFile, layout: Layout, group: int) -> _CheckedGroup:
+        """The pages of a row group by all its headers, which are checked once for all its parts."""
+        if self._checked is None or self._checked.group != group:
+            stored, footer = Pages.of(stream), self.footer()
+            pages = check_headers(stored, footer, group, layout.row_schema)
+            bounds = {
+                leaf: indexed_bounds(footer.chunk(group, leaf), stored.read, len(each.offsets) - 1)
+                for leaf, each in pages.items()
+            }
+            self._checked = _CheckedGroup(group, pages, bounds)
+        return self._checked
+
     def finder(self, layout: Layout, batch_rows: int, held_bytes: int) -> Finder:
         with reading(self.file.path, NAME):
             footer = self.footer()
@@ -237,6 +301,14 @@ class ParquetInput(OpenFile):
         footer = self.footer()
         with reading(self.file.path, NAME):
             return row_groups(footer, column)
+
+    def row_pages(self, layout: Layout, group: int, column: DataField) -> Sequence[RowGroup]:
+        footer = self.footer()
+        # Only the headers of all pages show that each is right: many requests in an object store.
+        if self.fetcher.is_needed or not is_flat(footer, layout.row_schema):
+            return ()
+        with reading(self.file.path, NAME), self.fetcher.opened(self.file) as stream:
+            return row_pages(footer, group, column, Pages.of(stream).read)
 
     def whole(self, layout: Layout) -> WholeFile:
         """All bytes of the file; checks and errors as in `batches`."""
@@ -284,6 +356,31 @@ class ParquetInput(OpenFile):
             absent=absent,
             partition=partition_arrays(layout, absent),
             indexes=(memoryview(found), indexes.start),
+        )
+
+    def stored_rows(self, layout: Layout, group: int, rows: tuple[int, int]) -> StoredRows:
+        """The rows with these numbers of a row group that has `row_pages`; otherwise as `group`."""
+        path, footer = self.file.path, self.footer()
+        before, _ = self._rows_of(group)
+        inside = (rows[0] - before, rows[1] - before)
+        with reading(path, NAME), self.fetcher.opened(self.file) as stream:
+            self._check(footer, layout)
+            checked = self._pages(stream, layout, group)
+            content = {
+                start: stream.read_at(end - start, start)
+                for each in checked.pages.values()
+                for start, end in each.extents([inside])
+            }
+            size_bytes = stream.size()
+        return StoredRows(
+            input=replace(self.file, row_count=rows[1] - rows[0]),
+            footer=footer,
+            group=group,
+            rows=inside,
+            pages=checked.pages,
+            bounds=checked.bounds,
+            content=Spans(content, size_bytes),
+            layout=layout,
         )
 
     def _bytes(self, spans: Sequence[Span]) -> list[bytes]:

@@ -89,8 +89,19 @@ def indexed_bounds(chunk: Struct, read: ReadIndex, pages: int) -> list[Bounds] |
     try:
         at = required(chunk, Chunk.COLUMN_INDEX_AT, Kind.I64)
         size = required(chunk, Chunk.COLUMN_INDEX_LENGTH, Kind.I32)
-        encoded = read(at, size) if at >= 0 and 0 < size <= _MOST_BYTES else None
-        index, _ = thrift.decode(encoded or b"")
+    except ValueError:
+        return None
+    return (
+        decoded_bounds(read(at, size) or b"", pages)
+        if at >= 0 and 0 < size <= _MOST_BYTES
+        else None
+    )
+
+
+def decoded_bounds(column_index: bytes | memoryview, pages: int) -> list[Bounds] | None:
+    """The bounds of all pages from an encoded ColumnIndex, or None if it is not one of `pages`."""
+    try:
+        index, _ = thrift.decode(column_index)
         is_null = required_list(index, ColumnIndex.NULL_PAGES, Kind.TRUE, Kind.FALSE)
         lows = required_list(index, ColumnIndex.LOWS, Kind.BINARY)
         highs = required_list(index, ColumnIndex.HIGHS, Kind.BINARY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -14,9 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compactord.formats.parquet import thrift
-from compactord.formats.parquet.copying import footer_of
-from compactord.formats.parquet.thrift import Chunk, File, Group, Kind, Meta, Statistics
 from compactord.model import (
     ChangelogSpec,
     FailureKind,
@@ -28,10 +24,9 @@ from compactord.model import (
 from compactord.paimon.binary_row import encode_row
 from compactord.paimon.options.merge import ChangelogRule, ColumnRule, MergeRules
 from compactord.paimon.options.table_options import RecordExpire
-from compactord.paimon.types import DataField, file_schema, parse_type
+from compactord.paimon.types import DataField, parse_type
 from compactord.rewrite.subcompaction import rewrite, run_subcompaction
 from tests.unit.formats.parquet.small_files import (
-    AS_WE_WRITE,
     assert_same_as_by_decoding,
     decoding,
     described,
@@ -41,73 +36,26 @@ from tests.unit.formats.parquet.stored_pages import (
     assert_healthy,
     bodies,
     is_copied,
-    with_footer,
 )
 from tests.unit.rewrite.builders import (
     KIND,
     SEQUENCE,
-    fields,
     files_left,
-    input_file,
-    merge_subcompaction,
     output_paths,
     with_groups_of,
     without_rows,
-    write_parquet,
 )
-
-# The fewest rows of a row group that is copied.
-N = 64 << 10
-COLUMNS = fields(k="BIGINT NOT NULL", n="BIGINT NOT NULL", s="STRING", d="DOUBLE")
-# Pages of other sizes than ours, so that an encoded one is told from a copied one.
-PAGES = {"max_rows_per_page": 5_000, "row_group_size": N}
-WORDS = pa.array(["red", "green", None, "blue"])
-
-
-def run(
-    path: Path,
-    keys: Sequence[Any],
-    sequence: int,
-    *,
-    columns: Sequence[DataField] = COLUMNS,
-    kinds: Any = 0,
-    thin: bool = False,
-    **options: Any,
-) -> InputFile:
-    """A file with these keys and rising sequence numbers; other columns follow from the numbers."""
-    rows = len(keys)
-    numbers = np.arange(sequence, sequence + rows)
-    schema = file_schema(columns, ["k"], thin=thin)
-    keys = pa.array(keys, schema.field("k").type)
-    values = {
-        SEQUENCE: pa.array(numbers),
-        KIND: pa.array(np.broadcast_to(np.int8(kinds), rows)),
-        "k": keys,
-        "_KEY_k": keys,
-        "n": pa.array(numbers * 7_919 % 1_000_003),
-        "s": WORDS.take(pa.array(numbers % 4)),
-        "d": pa.array(numbers / 3).cast(pa.float64()),
-    }
-    arrays = [values[field.name].cast(field.type) for field in schema]
-    settings = AS_WE_WRITE | PAGES | {"use_dictionary": [KIND, "s"]} | options
-    table = pa.Table.from_arrays(arrays, schema=schema)
-    write_parquet(path, table, **settings)
-    return input_file(path, rows, sequence, sequence + rows - 1)
-
-
-def large(folder: Path, **how: Any) -> InputFile:
-    """Two row groups: keys 0 to 2N - 2 and 2N to 4N - 2, all even."""
-    return run(folder / "large.parquet", range(0, 4 * N, 2), 0, **how)
-
-
-def small(folder: Path, keys: Sequence[Any] = (2 * N + 2, 2 * N + 3), **how: Any) -> InputFile:
-    """Newer records; by default of keys in the second row group."""
-    return run(folder / "small.parquet", keys, how.pop("sequence", 1 << 20), **how)
-
-
-def merge(folder: Path, *runs: Sequence[InputFile], **how: Any) -> Subcompaction:
-    how = {"keeps_encoding": True, "drop_deletes": True} | how
-    return merge_subcompaction(folder, how.pop("columns", COLUMNS), ["k"], list(runs), **how)
+from tests.unit.rewrite.large_files import (
+    COLUMNS,
+    PAGES,
+    N,
+    claiming,
+    large,
+    merge,
+    number,
+    run,
+    small,
+)
 
 
 def copied_groups(subcompaction: Subcompaction, column: str = "n") -> list[tuple[int, int]]:
@@ -119,14 +67,14 @@ def copied_groups(subcompaction: Subcompaction, column: str = "n") -> list[tuple
     for path in output_paths(subcompaction, result):
         outputs |= set(bodies(path, column))
     found = []
-    for number, file in enumerate(subcompaction.source.files):
+    for place, file in enumerate(subcompaction.source.files):
         pages = iter(bodies(file.path, column))
         footer = pq.read_metadata(file.path)
         for group in range(footer.num_row_groups):
             rows = footer.row_group(group).num_rows
             own = [next(pages) for _ in range(-(-rows // PAGES["max_rows_per_page"]))]
             if outputs >= set(own):
-                found.append((number, group))
+                found.append((place, group))
     return found
 
 
@@ -349,29 +297,6 @@ def test_a_row_group_is_not_copied(tmp_path, reason):
 
 
 # --- footers that are wrong, which no checksum covers ---------------------------------------------
-
-
-def claiming(file: InputFile, column: str, low: bytes, high: bytes, group: int = 0) -> InputFile:
-    """The file, whose footer has these bounds of a column."""
-    path = Path(file.path)
-    footer = footer_of(path.read_bytes())
-    groups = list(footer[File.GROUPS].value.values)
-    chunks = []
-    for chunk in groups[group][Group.COLUMNS].value.values:
-        meta = chunk[Chunk.META].value
-        if meta[Meta.PATH].value.values == [column.encode()]:
-            bounds = {Statistics.MIN: thrift.binary(low), Statistics.MAX: thrift.binary(high)}
-            said = dict(sorted((meta[Meta.STATISTICS].value | bounds).items()))
-            meta = {**meta, Meta.STATISTICS: thrift.struct(said)}
-        chunks.append({**chunk, Chunk.META: thrift.struct(meta)})
-    groups[group] = {**groups[group], Group.COLUMNS: thrift.items(Kind.STRUCT, chunks)}
-    changed = {**footer, File.GROUPS: thrift.items(Kind.STRUCT, groups)}
-    sizes = with_footer(path, changed, file.row_count)
-    return replace(file, size_bytes=sizes.size_bytes)
-
-
-def number(value: int) -> bytes:
-    return struct.pack("<q", value)
 
 
 def wrong_kinds(folder: Path) -> Subcompaction:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactord.formats.parquet.copying import checked_pages
+from compactord.formats.parquet.copied_chunks import checked_pages
 from compactord.formats.parquet.footer import read_footer
 from compactord.formats.parquet.pages import UNKNOWN_BYTES, Pages, open_pages_bytes, read_leaves
 from tests.sampling import examples
