@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,16 @@ from tests.unit.rewrite.builders import (
     KIND,
     SEQUENCE,
     input_file,
+    merge_subcompaction,
     output_paths,
     write_parquet,
 )
-from tests.unit.rewrite.large_files import COLUMNS, N, merge
+from tests.unit.rewrite.large_files import COLUMNS, N
 
 # Keys are below it.
 KEYS = 1 << 20
+RECORD = (SEQUENCE, KIND, "n")
+KEY_COLUMNS = ["k"], ["k", "n"]
 WORDS = pa.array(["red", "green", None, "blue", "é" * 40])
 
 
@@ -60,18 +64,19 @@ def kinds_of_run(chance: np.random.Generator, rows: int) -> np.ndarray[Any, Any]
 
 
 def write(
-    path: Path, keys: np.ndarray[Any, Any], sequence: int, chance: np.random.Generator
+    path: Path, keys: np.ndarray[Any, Any], step: int, sequence: int, chance: np.random.Generator
 ) -> InputFile:
+    """A key is `k` alone, or so many keys have the same `k` and differ in `n`."""
     rows = len(keys)
     values = {
         SEQUENCE: pa.array(chance.permutation(rows) + sequence),
         KIND: pa.array(kinds_of_run(chance, rows)),
-        "k": pa.array(keys),
-        "n": pa.array(chance.integers(0, 1 << 40, rows)),
+        "k": pa.array(keys // step),
+        "n": pa.array(keys if step > 1 else chance.integers(0, 1 << 40, rows)),
         "s": WORDS.take(pa.array(chance.integers(0, len(WORDS), rows))),
         "d": pa.array(chance.random(rows), mask=chance.random(rows) < 0.1),
     }
-    schema = file_schema(COLUMNS, ["k"], thin=False)
+    schema = file_schema(COLUMNS, KEY_COLUMNS[step > 1], thin=False)
     arrays = [values[field.name.removeprefix("_KEY_")] for field in schema]
     options = {
         "use_dictionary": [KIND, "s"] if chance.random() < 0.5 else [KIND],
@@ -90,11 +95,13 @@ def history(folder: Path, chance: np.random.Generator) -> Subcompaction:
     """One or two large runs and some small ones, in any order of their sequence numbers."""
     sizes = [True] * int(chance.choice([1, 1, 2])) + [False] * int(chance.integers(0, 3))
     numbers = chance.permutation(len(sizes))
+    step = int(chance.choice([1, 1, 7, 3_000, 100_000]))
     runs = [
         [
             write(
                 folder / f"{place}.parquet",
                 keys_of_run(chance, is_large=is_large),
+                step,
                 int(number) << 20,
                 chance,
             )
@@ -102,30 +109,33 @@ def history(folder: Path, chance: np.random.Generator) -> Subcompaction:
         for place, (is_large, number) in enumerate(zip(sizes, numbers, strict=True))
     ]
     size = max(run[0].size_bytes for run in runs)
-    return merge(
+    return merge_subcompaction(
         folder,
-        *runs,
+        COLUMNS,
+        KEY_COLUMNS[step > 1],
+        runs,
+        keeps_encoding=True,
         drop_deletes=bool(chance.random() < 0.5),
         target_file_size=int(size * chance.choice([3, 6, 50])),
     )
 
 
-def newest(subcompaction: Subcompaction) -> dict[int, tuple[int, int, int]]:
+def newest(subcompaction: Subcompaction) -> dict[tuple[int, ...], tuple[int, ...]]:
     """The newest record of each key: its sequence number, kind and `n`."""
-    found: dict[int, tuple[int, int, int]] = {}
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
+    key = subcompaction.source.key_columns
     for file in subcompaction.source.files:
-        table = read(file.path)
-        for key, *record in zip(*(table[name] for name in ("k", SEQUENCE, KIND, "n")), strict=True):
-            if key not in found or tuple(record) > found[key]:
-                found[key] = (record[0], record[1], record[2])
+        table = pq.read_table(file.path)
+        for each, record in zip(tuples(table, key), tuples(table, RECORD), strict=True):
+            if each not in found or record > found[each]:
+                found[each] = record
     if subcompaction.source.drop_deletes:
         found = {key: record for key, record in found.items() if record[1] in (0, 2)}
     return found
 
 
-def read(path: str) -> dict[str, list[Any]]:
-    table = pq.read_table(path, columns=["k", SEQUENCE, KIND, "n"])
-    return {name: table.column(name).to_pylist() for name in table.column_names}
+def tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[int, ...]]:
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
 def pages_copied(subcompaction: Subcompaction, paths: list[Path]) -> int:
@@ -146,10 +156,9 @@ def test_rows_are_the_newest_records(tmp_path, seeds):
         for path in paths:
             assert_healthy(path)
         rows = rows_of(subcompaction, result)
-        keys, *records = (rows.column(name).to_pylist() for name in ("k", SEQUENCE, KIND, "n"))
-        expected = newest(subcompaction)
+        keys, expected = tuples(rows, subcompaction.source.key_columns), newest(subcompaction)
         assert keys == sorted(expected)
-        assert list(zip(*records, strict=True)) == [expected[key] for key in keys]
+        assert tuples(rows, RECORD) == [expected[key] for key in keys]
         copied += pages_copied(subcompaction, paths) > 0
     # Some of them have pages that no other run touches.
     assert copied

@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.model import (
+    ChangelogSpec,
     InputFile,
     KeyRange,
     Subcompaction,
 )
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.options.merge import ColumnRule, MergeRules
+from compactord.paimon.options.merge import ChangelogRule, ColumnRule, MergeRules
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.types import DataField, file_schema, from_parts, parse_type
 from compactord.storage.local import LocalStorage
@@ -112,6 +113,15 @@ def test_several_small_runs(tmp_path, threaded):
     ]
     subcompaction = merge(tmp_path, [huge(tmp_path)], *runs)
     assert copied_pages(subcompaction, threaded=threaded) == [(0, 15), (16, 40)]
+
+
+def test_small_runs_that_overlap(tmp_path):
+    """One of them has keys between two keys of the other."""
+    keys = [[BEGIN[14], BEGIN[26] - 2], [BEGIN[15] + 1], [BEGIN[25]]]
+    runs = [
+        [run(tmp_path / f"{n}.parquet", each, (1 << 20) + 10 * n)] for n, each in enumerate(keys)
+    ]
+    assert copied_pages(merge(tmp_path, [huge(tmp_path)], *runs)) == [(0, 14), (26, 40)]
 
 
 def test_two_large_runs_that_overlap(tmp_path):
@@ -424,6 +434,7 @@ def worded(
 
 # --- what is not copied ---------------------------------------------------------------------------
 
+ARRAY = {"type": "ARRAY", "element": "INT"}
 Made: TypeAlias = Callable[[Path], Subcompaction]
 
 
@@ -443,6 +454,43 @@ def with_source(**how: Any) -> Made:
         return replace(found, source=replace(found.source, **how))
 
     return made
+
+
+def with_changelog(folder: Path) -> Subcompaction:
+    found = of()(folder)
+    write = replace(found.write, file_prefix="changelog-")
+    spec = ChangelogSpec(before_level=5, write=write, rule=ChangelogRule(compared=None))
+    return replace(found, source=replace(found.source, changelog=spec))
+
+
+def with_nested_column(folder: Path) -> Subcompaction:
+    columns = (*COLUMNS, *(replace(each, id=9) for each in fields(a=ARRAY)))
+
+    def written(path: Path, keys: Sequence[int], sequence: int) -> InputFile:
+        rows = len(keys)
+        numbers = np.arange(rows)
+        offsets = np.minimum(np.arange(rows + 1), 10)
+        values = {
+            SEQUENCE: pa.array(numbers + sequence),
+            KIND: pa.array(np.zeros(rows, np.int8)),
+            "k": pa.array(np.asarray(keys)),
+            "n": pa.array(numbers * 7_919 % 1_000_003),
+            "s": pa.nulls(rows, pa.string()),
+            "d": pa.array(numbers / 3),
+        }
+        schema = file_schema(columns, ["k"], thin=False)
+        nested = schema.field("a").type
+        values["a"] = pa.ListArray.from_arrays(
+            pa.array(offsets, pa.int32()), pa.array(np.arange(10), pa.int32())
+        ).cast(nested)
+        arrays = [values[field.name.removeprefix("_KEY_")] for field in schema]
+        options = AS_WE_WRITE | {"max_rows_per_page": PAGE, "compression_level": 9}
+        write_parquet(path, pa.Table.from_arrays(arrays, schema=schema), **options)
+        return input_file(path, rows, sequence, sequence + rows - 1)
+
+    old = written(folder / "huge.parquet", range(0, 2 * ROWS, 2), 0)
+    new = written(folder / "small.parquet", [BEGIN[20]], 1 << 20)
+    return merge(folder, [old], [new], columns=columns)
 
 
 def with_older_schema(folder: Path) -> Subcompaction:
@@ -482,6 +530,8 @@ def cut_at(key: int) -> Made:
 REFUSED: dict[str, Made] = {
     "the run wants another encoding": of(keeps_encoding=False),
     "another codec": of(compression="snappy"),
+    "a changelog": with_changelog,
+    "a nested column": with_nested_column,
     "records expire": with_source(record_expire=RecordExpire(field="n", seconds=1 << 40)),
     "rows of other levels are looked up": with_source(looks_up=True),
     "the target is too small": of(target_file_size=1 << 18),
