@@ -15,6 +15,7 @@ from compactord.kernels.aggregators.base import Accumulator, Values
 from compactord.kernels.aggregators.bitmap_inserts import rbm32
 from compactord.kernels.aggregators.bitmaps import RoaringBitmap32, RoaringBitmap64
 from compactord.kernels.aggregators.numbers import BoolAnd, BoolOr, Product, Sum
+from compactord.kernels.aggregators.sketch_inserts import hll_sketch, theta_sketch
 from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
 from compactord.kernels.aggregators.values import (
     Collect,
@@ -186,4 +187,6 @@ FOLDS: Mapping[str, inserts.Fold] = {
     "nested_update": inserts.nested_update,
     "nested_partial_update": inserts.nested_partial_update,
     "rbm32": rbm32,
+    "hll_sketch": hll_sketch,
+    "theta_sketch": theta_sketch,
 }

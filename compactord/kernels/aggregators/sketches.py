@@ -35,7 +35,7 @@ _AUXILIARY = 15
 _THETA_TABLES = (1, 2)
 _TABLE_PREAMBLE, _TABLE_START = 3, 24
 _SINGLE = 32
-_EMPTY_THETA = bytes([1, 3, 3, 0, 0, 0x1E, 0, 0])
+EMPTY_THETA = bytes([1, 3, 3, 0, 0, 0x1E, 0, 0])
 # Java ignores shorter sketches.
 _THETA_MIN_BYTES = 16
 
@@ -194,7 +194,7 @@ def _without_table(data: bytes) -> bytes:
     if data[_FAMILY] not in _THETA_TABLES or data[_PREAMBLE] & 63 != _TABLE_PREAMBLE:
         raise ValueError(f"it begins with {data[:8].hex()}")
     if data[_FLAGS] & _EMPTY:
-        return _EMPTY_THETA
+        return EMPTY_THETA
     (theta,) = struct.unpack_from("<q", data, 16)
     size = 1 << min(data[_LG_SIZE], 31)
     if len(data) < _TABLE_START + 8 * size:
@@ -227,7 +227,7 @@ class ThetaSketch(_Sketch):
         and gives empty sketches no seed.
         """
         if union.is_empty():
-            return _EMPTY_THETA
+            return EMPTY_THETA
         found = bytearray(union.serialize())
         if found[_PREAMBLE] == 1:
             found[_FLAGS] |= _SINGLE

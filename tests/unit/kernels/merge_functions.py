@@ -12,6 +12,7 @@ import pyarrow as pa
 from compactord.kernels.aggregators.base import Values
 from compactord.kernels.columns import concat_column
 from compactord.kernels.functions.base import Needs, OrderedRecords
+from compactord.kernels.functions.folding import Action, Step, added_at_once
 from compactord.kernels.merge import merge_runs
 from compactord.paimon.options.merge import ColumnRule
 
@@ -94,6 +95,16 @@ def _of_the_last(
     last = batch.take(pa.array(np.append(starts[1:], batch.num_rows) - 1))
     position = batch.schema.get_field_index(column)
     return last.set_column(position, batch.schema.field(position), values)
+
+
+def united_at_once(aggregator: str, before: bytes, value: bytes) -> bytes:
+    """The bytes of a union of two sets, made as those of many keys are."""
+    values = Values(pa.array([before, value], pa.binary()), np.arange(2), 1)
+    steps = [Step(Action.ADD, np.zeros(1, np.int64), np.array([row])) for row in range(2)]
+    found = added_at_once(values, ColumnRule(column="v", aggregator=aggregator), steps)
+    assert found is not None
+    [data] = found.to_pylist()
+    return bytes(data)
 
 
 def united(kind: Callable[[Values, ColumnRule], Any], before: bytes, value: bytes) -> bytes:

@@ -25,11 +25,11 @@ def hll(first: int, count: int, lg_k: int = 9, type_: str = "HLL_4") -> Any:
     return sketch
 
 
-def theta(first: int, count: int) -> Any:
-    sketch = library.update_theta_sketch(12)
+def theta(first: int, count: int, lg_k: int = 12, *, is_ordered: bool = True) -> Any:
+    sketch = library.update_theta_sketch(lg_k)
     for number in range(first, first + count):
         sketch.update(number)
-    return sketch.compact()
+    return sketch.compact(is_ordered)
 
 
 @pytest.mark.parametrize("left", COUNTS)
