@@ -155,15 +155,15 @@ def _in_tables(coupons: npt.NDArray[np.uint32], counts: Int64s) -> Int64s:
     """The places of coupons in the order of the hash tables of their sketches, to which they are
     added one after the other; without those that came before.
     """
-    found = np.arange(len(coupons))
-    is_large = np.repeat(counts > _TABLE_MAX[0], counts)
-    if is_large.any():
-        # Tables grow by the number of distinct coupons.
-        of = np.repeat(np.arange(len(counts)), counts)
-        packed = of[is_large] << 32 | coupons[is_large]
-        firsts = found[is_large][np.unique(packed, return_index=True)[1]]
-        found = np.sort(np.append(found[~is_large], firsts))
-        counts = np.bincount(of[found], minlength=len(counts))
+    of, is_first = np.repeat(np.arange(len(counts)), counts), np.ones(len(coupons), np.bool_)
+    # Tables grow by the number of distinct coupons; the first one sorts them out by itself.
+    large = np.flatnonzero((counts > _TABLE_MAX[0])[of])
+    if len(large):
+        is_first[large] = False
+        packed = of.take(large) << 32 | coupons.take(large)
+        is_first[large[np.unique(packed, return_index=True)[1]]] = True
+        counts = np.bincount(of[is_first], minlength=len(counts))
+    found = np.flatnonzero(is_first)
     return found[_grown(coupons[found], counts, _LG_FIRST_TABLE)]
 
 
@@ -200,15 +200,13 @@ def _in_table(coupons: npt.NDArray[np.uint32], counts: Int64s, lg_table: int) ->
     while len(asking):
         places = wanted.take(asking)
         held = table.take(places)
-        # The last one of several that are assigned to a place stays, so the earliest comes last.
-        earlier = np.flatnonzero(asking < held)[::-1]
-        table[places.take(earlier)] = asking.take(earlier)
+        np.minimum.at(table, places, asking)
         holders = table.take(places)
         losers = np.flatnonzero(holders != asking)
         displaced = np.flatnonzero((holders == asking) & (held < free))
         lost = np.append(asking.take(losers), held.take(displaced))
         winners = np.append(holders.take(losers), asking.take(displaced))
-        asking = np.sort(lost[numbers.take(lost) != numbers.take(winners)])
+        asking = np.compress(numbers.take(lost) != numbers.take(winners), lost)
         places = wanted.take(asking)
         stride = (numbers.take(asking) & _KEY_MASK) >> lg_table | 1
         wanted[asking] = places & ~last | places + stride & last
