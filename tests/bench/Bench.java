@@ -1,3 +1,4 @@
+import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -25,6 +26,7 @@ import org.apache.paimon.options.ExpireConfig;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.shade.org.apache.datasketches.hll.HllSketch;
+import org.apache.paimon.shade.org.apache.datasketches.theta.UpdateSketch;
 import org.apache.paimon.table.BucketMode;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
@@ -37,6 +39,7 @@ import org.apache.paimon.table.source.EndOfScanException;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataTypeRoot;
 import org.apache.paimon.utils.RoaringBitmap32;
+import org.apache.paimon.utils.RoaringBitmap64;
 
 /** Tables to measure, and measured compactions. Janino compiles this: no lambdas, raw types. */
 public class Bench {
@@ -112,7 +115,8 @@ public class Bench {
     }
 
     private static GenericRow row(
-            List fields, SplittableRandom random, int key, int nulls, int partitions) {
+            List fields, SplittableRandom random, int key, int nulls, int partitions)
+            throws IOException {
         GenericRow row = new GenericRow(fields.size());
         for (int i = 0; i < fields.size(); i++) {
             DataField field = (DataField) fields.get(i);
@@ -127,7 +131,8 @@ public class Bench {
         return row;
     }
 
-    private static Object value(DataField field, SplittableRandom random, int key) {
+    private static Object value(DataField field, SplittableRandom random, int key)
+            throws IOException {
         String name = field.name();
         if (name.equals("id")) {
             if (field.type().getTypeRoot() == DataTypeRoot.BIGINT) {
@@ -163,7 +168,7 @@ public class Bench {
         return aggregated(name, random);
     }
 
-    private static Object aggregated(String name, SplittableRandom random) {
+    private static Object aggregated(String name, SplittableRandom random) throws IOException {
         if (name.equals("ar")) {
             Object[] numbers = new Object[3];
             for (int i = 0; i < numbers.length; i++) {
@@ -198,6 +203,18 @@ public class Bench {
                 sketch.update(random.nextLong());
             }
             return sketch.toCompactByteArray();
+        } else if (name.equals("th")) {
+            UpdateSketch sketch = UpdateSketch.builder().build();
+            for (int i = 0; i < 6; i++) {
+                sketch.update(random.nextLong());
+            }
+            return sketch.compact().toByteArray();
+        } else if (name.equals("rl")) {
+            RoaringBitmap64 bitmap = new RoaringBitmap64();
+            for (int i = 0; i < 20; i++) {
+                bitmap.add(random.nextLong(1L << 18));
+            }
+            return bitmap.serialize();
         }
         throw new IllegalArgumentException("no values for column " + name);
     }
