@@ -10,14 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from compactord.kernels.aggregators.bitmaps import RoaringBitmap32
-from compactord.kernels.aggregators.inserts import Inserts
-from compactord.kernels.aggregators.set_unions import Sets, Unions, part_roles, united_sets
+from compactord.kernels.aggregators.set_unions import Sets, Unions, part_roles
 from compactord.kernels.columns import Bools, Int64s
 from compactord.paimon.deletion_vectors import ARRAY_MAX, COOKIE_WITHOUT_RUNS
-from compactord.paimon.options.merge import ColumnRule
 
 # The parts of a bitmap: cookie and number of containers; their keys and sizes; their places; their
 # numbers.
@@ -25,11 +21,8 @@ _START, _HEADS, _PLACES, _NUMBERS = range(4)
 _START_WORDS = 4
 
 
-def rbm32(inserts: Inserts, rule: ColumnRule) -> pa.Array:
-    return united_sets(inserts, rule, _united, RoaringBitmap32)
-
-
-def _united(sets: Sets, others: Bools) -> Unions | Bools:
+def rbm32_unions(sets: Sets, others: Bools) -> Unions | Bools:
+    """See `set_unions.Unite`."""
     sizes = sets.numbers("<u4", 4).astype(np.int64)
     words = sets.lengths // 2 - _START_WORDS - 4 * sizes
     is_other: Bools = sets.numbers("<u4") != COOKIE_WITHOUT_RUNS
@@ -45,44 +38,69 @@ def _united(sets: Sets, others: Bools) -> Unions | Bools:
     if is_other.any():
         return is_other
     containers, ranks = np.unique(sets.slots[holders] << 16 | keys, return_inverse=True)
-    dtype = np.dtype(np.uint32 if len(containers) <= 1 << 16 else np.uint64)
-    found = np.repeat(ranks.astype(dtype) << 16, counts)
-    found |= stored[roles == _NUMBERS]
+    found = _packed(ranks, counts, stored[roles == _NUMBERS], len(containers))
     falls = found[1:] <= found[:-1]
     ends = np.cumsum(words)
     falls[ends[(ends > 0) & (ends < len(found))] - 1] = False
     if falls.any():
         is_other[np.searchsorted(ends, np.flatnonzero(falls) + 1, "right")] = True
         return is_other
-    found.sort(kind="stable")
-    found = found[np.append(True, found[1:] != found[:-1])[: len(found)]]
-    return _stored(containers, found, sets.slots, others)
+    found, counts, has_other = _distinct(found, len(containers))
+    others[(containers >> 16)[has_other]] = True
+    return _stored(containers, counts, found, sets.slots, len(others))
 
 
-def _stored(containers: Int64s, numbers: npt.NDArray[Any], slots: Int64s, others: Bools) -> Unions:
-    """The slots' bitmaps. `containers` are slots and keys; the upper bits of a number are the place
-    of its container.
+def merged_numbers(
+    ranks: Int64s, counts: Int64s, numbers: npt.NDArray[np.uint16], size: int
+) -> tuple[npt.NDArray[np.uint16], Int64s, Bools]:
+    """The distinct numbers of `size` containers, one after the other; how many each has; and which
+    ones are not arrays, or were stored as runs before. `counts` and `numbers` are those of parts
+    of the containers `ranks`.
     """
-    firsts = np.searchsorted(numbers, np.arange(len(containers)).astype(numbers.dtype) << 16)
-    counts = np.diff(firsts, append=len(numbers))
-    follows = np.flatnonzero(numbers[1:] - numbers[:-1] == 1) + 1
-    follows = follows[numbers[follows] & 0xFFFF != 0]
+    return _distinct(_packed(ranks, counts, numbers, size), size)
+
+
+def _packed(
+    ranks: Int64s, counts: Int64s, numbers: npt.NDArray[np.uint16], size: int
+) -> npt.NDArray[Any]:
+    dtype = np.dtype(np.uint32 if size <= 1 << 16 else np.uint64)
+    return np.repeat(ranks.astype(dtype) << 16, counts) | numbers
+
+
+def _distinct(packed: npt.NDArray[Any], size: int) -> tuple[npt.NDArray[np.uint16], Int64s, Bools]:
+    """As `merged_numbers`, of ranks and numbers in one number; sorts them."""
+    packed.sort(kind="stable")
+    packed = packed[np.append(True, packed[1:] != packed[:-1])[: len(packed)]]
+    firsts = np.searchsorted(packed, np.arange(size).astype(packed.dtype) << 16)
+    counts = np.diff(firsts, append=len(packed))
+    follows = np.flatnonzero(packed[1:] - packed[:-1] == 1) + 1
+    follows = follows[packed[follows] & 0xFFFF != 0]
     holders = np.searchsorted(firsts, follows, "right") - 1
     runs = counts - np.bincount(holders, minlength=len(counts))
-    of = containers >> 16
     # At the same size, Java keeps runs that an earlier union had.
-    others[of[(counts > ARRAY_MAX) | (2 * runs <= counts)]] = True
-    sizes = np.bincount(of, minlength=len(others))
-    words = np.bincount(of, counts, len(others)).astype(np.int64)
-    is_used = np.bincount(slots, minlength=len(others)) > 0
+    return packed.astype("<u2"), counts, (counts > ARRAY_MAX) | (2 * runs <= counts)
+
+
+def _stored(
+    containers: Int64s,
+    counts: Int64s,
+    numbers: npt.NDArray[np.uint16],
+    slots: Int64s,
+    slot_count: int,
+) -> Unions:
+    """The slots' bitmaps. `containers` are slots and keys."""
+    of = containers >> 16
+    sizes = np.bincount(of, minlength=slot_count)
+    words = np.bincount(of, counts, slot_count).astype(np.int64)
+    is_used = np.bincount(slots, minlength=slot_count) > 0
     roles = _roles(is_used, sizes, words)
     stored = np.empty(len(roles), "<u2")
     starts = np.stack([np.full(len(sizes), COOKIE_WITHOUT_RUNS), sizes], axis=1)[is_used]
     stored[roles == _START] = _words(starts)
     stored[roles == _HEADS] = np.stack([containers, counts - 1], axis=1).astype("<u2").reshape(-1)
-    before = firsts - (np.cumsum(words) - words)[of]
+    before = np.cumsum(counts) - counts - (np.cumsum(words) - words)[of]
     stored[roles == _PLACES] = _words(2 * _START_WORDS + 8 * sizes[of] + 2 * before)
-    stored[roles == _NUMBERS] = numbers.astype("<u2")
+    stored[roles == _NUMBERS] = numbers
     return Unions(stored.view(np.uint8), 2 * (_START_WORDS * is_used + 4 * sizes + words))
 
 

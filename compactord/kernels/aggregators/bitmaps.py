@@ -27,7 +27,7 @@ from compactord.paimon.deletion_vectors import (
 )
 
 _KEY_BYTES = 6
-_ROOMS = (4, 16, 48, 256)
+ROOMS = (4, 16, 48, 256)
 _LEAF = 4
 _NO_SLOT = 255
 _KINDS = (Kind.RUNS, Kind.BITS, Kind.ARRAY)
@@ -52,7 +52,7 @@ class Branch:
     children: dict[int, Node]
 
     def add(self, byte: int, child: Node) -> None:
-        if len(self.children) == _ROOMS[self.room]:
+        if len(self.children) == ROOMS[self.room]:
             self.room += 1
             self.children = dict(sorted(self.children.items()))
         self.children[byte] = child
@@ -220,7 +220,7 @@ class _Reader:
 
     def _bytes_of_children(self, room: int, count: int) -> list[int]:
         if room < 2:
-            return list(_turned(self._bytes(_ROOMS[room]))[:count])
+            return list(_turned(self._bytes(ROOMS[room]))[:count])
         if room == 3:
             bits = np.frombuffer(self._bytes(32), np.uint8)
             return [int(byte) for byte in np.flatnonzero(np.unpackbits(bits, bitorder="little"))]
@@ -287,7 +287,7 @@ def _node_parts(node: Node) -> Iterator[bytes]:
 
 def _children_bytes(node: Branch) -> bytes:
     if node.room < 2:
-        return _turned(bytes(sorted(node.children)).ljust(_ROOMS[node.room], b"\0"))
+        return _turned(bytes(sorted(node.children)).ljust(ROOMS[node.room], b"\0"))
     if node.room == 3:
         bits = np.zeros(256, np.uint8)
         bits[list(node.children)] = 1

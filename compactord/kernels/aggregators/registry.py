@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
 from compactord.errors import SubcompactionError
 from compactord.kernels.aggregators import inserts
 from compactord.kernels.aggregators.base import Accumulator, Values
-from compactord.kernels.aggregators.bitmap_inserts import rbm32
+from compactord.kernels.aggregators.bitmap64_inserts import rbm64_unions
+from compactord.kernels.aggregators.bitmap_inserts import rbm32_unions
 from compactord.kernels.aggregators.bitmaps import RoaringBitmap32, RoaringBitmap64
 from compactord.kernels.aggregators.numbers import BoolAnd, BoolOr, Product, Sum
-from compactord.kernels.aggregators.sketch_inserts import hll_sketch, theta_sketch
+from compactord.kernels.aggregators.set_unions import united_sets
+from compactord.kernels.aggregators.sketch_inserts import hll_unions, theta_unions
 from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
 from compactord.kernels.aggregators.values import (
     Collect,
@@ -186,7 +189,8 @@ FOLDS: Mapping[str, inserts.Fold] = {
     "merge_map_with_keytime": inserts.merge_map_with_keytime,
     "nested_update": inserts.nested_update,
     "nested_partial_update": inserts.nested_partial_update,
-    "rbm32": rbm32,
-    "hll_sketch": hll_sketch,
-    "theta_sketch": theta_sketch,
+    "rbm32": partial(united_sets, rbm32_unions, RoaringBitmap32),
+    "rbm64": partial(united_sets, rbm64_unions, RoaringBitmap64),
+    "hll_sketch": partial(united_sets, hll_unions, HllSketch),
+    "theta_sketch": partial(united_sets, theta_unions, ThetaSketch),
 }

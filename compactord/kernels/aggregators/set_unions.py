@@ -39,9 +39,14 @@ class Sets(NamedTuple):
         every = np.ndarray((len(self.data) - _PADDING + 1,), dtype, self.data, at, (1,))
         return every[self.starts]
 
+    @property
+    def bytes(self) -> npt.NDArray[np.uint8]:
+        """All bytes."""
+        return self.data[:-_PADDING]
+
     def words(self, dtype: str) -> npt.NDArray[Any]:
         """All bytes as numbers; lengths are multiples of the number's size."""
-        return self.data[:-_PADDING].view(dtype)
+        return self.bytes.view(dtype)
 
 
 class Unions(NamedTuple):
@@ -57,9 +62,11 @@ Unite: TypeAlias = Callable[[Sets, Bools], Unions | Bools]
 
 
 def united_sets(
-    inserts: Inserts, rule: ColumnRule, unite: Unite, kind: type[FoldedBytes]
+    unite: Unite, kind: type[FoldedBytes], inserts: Inserts, rule: ColumnRule
 ) -> pa.Array:
-    """The unions by slot. A slot's only set stays unchanged. Raises `RuleViolation`."""
+    """The unions by slot, of sets of a `kind`. A slot's only set stays unchanged. Raises
+    `RuleViolation`.
+    """
     column, counts = inserts.values.column, inserts.counts
     several = inserts.of((counts > 1)[inserts.slots])
     values = column.take(pa.array(several.rows))

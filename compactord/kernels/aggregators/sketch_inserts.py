@@ -14,19 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from compactord.kernels.aggregators.inserts import Inserts
 from compactord.kernels.aggregators.set_unions import (
     Sets,
     Unions,
     interleaved,
     part_roles,
-    united_sets,
 )
-from compactord.kernels.aggregators.sketches import EMPTY_THETA, HllSketch, ThetaSketch
+from compactord.kernels.aggregators.sketches import EMPTY_THETA
 from compactord.kernels.columns import Bools, Int64s
-from compactord.paimon.options.merge import ColumnRule
 
 # Headers as numbers: from the lowest byte on ints before the data, version, family, lg of the
 # registers, lg of the table, flags, count of a list, mode. Two bits of the mode are the type of the
@@ -56,10 +52,6 @@ _PROBABILITY = 0x3F80_0000 << 32
 _THETA_MAX, _HASHES_MAX = (1 << 63) - 1, 4096
 
 
-def hll_sketch(inserts: Inserts, rule: ColumnRule) -> pa.Array:
-    return united_sets(inserts, rule, _hll_unions, HllSketch)
-
-
 class _Coupons(NamedTuple):
     """The coupons of sketches, one sketch after the other, in the order of their bytes."""
 
@@ -78,7 +70,8 @@ class _Coupons(NamedTuple):
         return _Coupons(coupons, self.counts[chosen], self.lg_k[chosen])
 
 
-def _hll_unions(sets: Sets, others: Bools) -> Unions | Bools:
+def hll_unions(sets: Sets, others: Bools) -> Unions | Bools:
+    """See `set_unions.Unite`."""
     values = _coupons(sets)
     if not isinstance(values, _Coupons):
         return values
@@ -236,10 +229,6 @@ def _stored(pieces: list[tuple[Int64s, _Coupons]], slot_count: int) -> Unions:
     return Unions(words.view(np.uint8), sizes)
 
 
-def theta_sketch(inserts: Inserts, rule: ColumnRule) -> pa.Array:
-    return united_sets(inserts, rule, _theta_unions, ThetaSketch)
-
-
 class _Hashes(NamedTuple):
     """The hashes of theta sketches, one sketch after the other; they are below their sketch's
     theta. Empty sketches have none, and are not sketches that estimate without hashes.
@@ -251,8 +240,8 @@ class _Hashes(NamedTuple):
     is_empty: Bools
 
 
-def _theta_unions(sets: Sets, others: Bools) -> Unions | Bools:
-    """The distinct hashes of each slot below its least theta."""
+def theta_unions(sets: Sets, others: Bools) -> Unions | Bools:
+    """The distinct hashes of each slot below its least theta; see `set_unions.Unite`."""
     values = _hashes(sets)
     if not isinstance(values, _Hashes):
         return values

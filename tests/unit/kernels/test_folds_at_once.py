@@ -13,7 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from compactord.kernels.aggregators.base import RuleViolation, Values
+from compactord.kernels.aggregators.base import FoldedBytes, RuleViolation, Values
+from compactord.kernels.aggregators.bitmap64_inserts import rbm64_unions
+from compactord.kernels.aggregators.bitmap_inserts import rbm32_unions
+from compactord.kernels.aggregators.bitmaps import Bitmap64, RoaringBitmap32, RoaringBitmap64
+from compactord.kernels.aggregators.bitmaps import serialised as serialised64
+from compactord.kernels.aggregators.inserts import Inserts
+from compactord.kernels.aggregators.set_unions import Unite, united_sets
 from compactord.kernels.functions.folding import Action, Step, added_at_once, stepwise
 from compactord.paimon.deletion_vectors import Container, Kind, serialised
 from compactord.paimon.options.merge import ColumnRule, NullKeys
@@ -57,6 +63,28 @@ def bitmaps(*kinds: str) -> Draw:
     return draw
 
 
+def bitmaps64(
+    *sizes: int, bytes_: int = 1, kinds: tuple[Kind, ...] = (Kind.ARRAY,), step: int = 1
+) -> Draw:
+    """Bitmaps of so many containers, whose keys came in any order and differ in any of their last
+    bytes. Without a `step`, unions may have runs.
+    """
+
+    def draw(chance: random.Random) -> bytes:
+        made, keys = Bitmap64(), set[bytes]()
+        above, most = bytes(5 - bytes_) + bytes([chance.choice([0, 7])]), 256 if bytes_ == 1 else 7
+        size = chance.choice(sizes)
+        while len(keys) < size:
+            keys.add(above + bytes(chance.randrange(most) for _ in range(bytes_)))
+        for key in chance.sample(sorted(keys), len(keys)):
+            last = chance.choice([9 * step, 65536])
+            numbers = sorted(chance.sample(range(0, last, step), chance.randint(1, 5)))
+            made.put(key, Container(chance.choice(kinds), np.array(numbers, np.uint16)))
+        return serialised64(made)
+
+    return draw
+
+
 NUMBERS, NAMES = one_of(None, 1, 2, 3), one_of("", "a", "é", "\uffff")
 ROWS = pa.list_(pa.struct({"a": pa.int64(), "b": pa.string(), "c": pa.int32()}))
 ROW = rows(a=NUMBERS, b=one_of(None, "x", "y"), c=NUMBERS)
@@ -80,13 +108,15 @@ ELEMENTS: dict[str, tuple[pa.DataType, Draw]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """Values and how they are aggregated. `walks`: the values have a form that is walked."""
+    """Values and how they are aggregated. `walks`: the values have a form that is
+    walked. `seeds`: how many columns are drawn."""
 
     aggregator: str
     type_: pa.DataType
     draw: Draw
     options: dict[str, Any] = field(default_factory=dict)
     walks: bool = False
+    seeds: int = 60
 
 
 CASES = {
@@ -148,6 +178,14 @@ CASES = {
     "rbm32": Case("rbm32", pa.binary(), bitmaps("array")),
     "rbm32-mixed": Case("rbm32", pa.binary(), bitmaps(*["array"] * 9, "dense", "runs", "large")),
     "rbm32-runs": Case("rbm32", pa.binary(), bitmaps("runs")),
+    "rbm64-few": Case("rbm64", pa.binary(), bitmaps64(0, 1, 2, 4)),
+    "rbm64-nodes": Case("rbm64", pa.binary(), bitmaps64(1, 3, 5, 12, 16, 17, 40), seeds=20),
+    "rbm64-large-nodes": Case("rbm64", pa.binary(), bitmaps64(1, 47, 48, 49, 100, 256), seeds=4),
+    "rbm64-deep": Case("rbm64", pa.binary(), bitmaps64(1, 5, 17, bytes_=5), seeds=20),
+    "rbm64-levels": Case("rbm64", pa.binary(), bitmaps64(1, 4, 40, 200, bytes_=3), seeds=4),
+    "rbm64-many": Case("rbm64", pa.binary(), bitmaps64(1, 300, bytes_=4), seeds=4),
+    "rbm64-runs": Case("rbm64", pa.binary(), bitmaps64(1, 2, 3, kinds=(Kind.ARRAY, Kind.RUNS))),
+    "rbm64-dictionary": Case("rbm64", pa.dictionary(pa.int32(), pa.binary()), bitmaps64(1, 2)),
     "rbm32-dictionary": Case("rbm32", pa.dictionary(pa.int32(), pa.binary()), bitmaps("array")),
 }
 ORDERED = ("collect", "listagg", "rbm32", "rbm64", "hll_sketch", "theta_sketch")
@@ -206,7 +244,7 @@ def compare_folds(name: str, case: Case, *, only_adds: bool) -> None:
     """Random values folded at once have the values of the walk."""
     folded = 0
     rule = ColumnRule(column="v", aggregator=case.aggregator, **case.options)
-    for seed in range(60):
+    for seed in range(case.seeds):
         values, steps = drawn(random.Random(f"{name} {seed}"), case, only_adds=only_adds)
         at_once, walked = (outcome(fold, values, rule, steps) for fold in (added_at_once, stepwise))
         if at_once is None:
@@ -219,7 +257,72 @@ def compare_folds(name: str, case: Case, *, only_adds: bool) -> None:
         at_once.validate(full=True)
         assert at_once.type == walked.type
         assert comparable(case, at_once) == comparable(case, walked), seed
-    assert folded if not case.walks else folded < 60
+    assert folded if not case.walks else folded < case.seeds
+
+
+EVERY = np.arange(40)
+
+
+def two_of_each(draw: Draw, chance: random.Random) -> tuple[Values, list[Step]]:
+    """A column with two values for each slot."""
+    cells = [draw(chance) for _ in range(80)]
+    steps = [Step(Action.ADD, EVERY, EVERY), Step(Action.ADD, EVERY, EVERY + 40)]
+    return Values(pa.array(cells, pa.binary()), np.arange(80), 40), steps
+
+
+def check_not_walked(unite: Unite, kind: type[FoldedBytes], draw: Draw) -> None:
+    """All unions are made by `unite`, and are those of the walk."""
+
+    class Unused(kind):  # type: ignore[valid-type, misc]
+        def __init__(self, *_: Any) -> None:
+            raise AssertionError("walked")
+
+    values, steps = two_of_each(draw, random.Random(5))
+    inserts = Inserts(values, np.stack([EVERY, EVERY + 40], axis=1).reshape(-1), EVERY.repeat(2))
+    rule = ColumnRule(column="v", aggregator="")
+    walked = kind(values, rule)
+    for step in steps:
+        walked.add(step.slots, step.rows)
+    assert united_sets(unite, Unused, inserts, rule).equals(walked.result())
+
+
+@pytest.mark.parametrize(
+    ("unite", "kind", "draw"),
+    [
+        (rbm32_unions, RoaringBitmap32, bitmaps("array")),
+        (rbm64_unions, RoaringBitmap64, bitmaps64(0, 1, 5, 17, 40, step=2)),
+        (rbm64_unions, RoaringBitmap64, bitmaps64(50, 100, 256, step=2)),
+        (rbm64_unions, RoaringBitmap64, bitmaps64(4, 40, 100, bytes_=4, step=2)),
+    ],
+)
+def test_usual_bitmaps_are_not_walked(unite: Unite, kind: type[FoldedBytes], draw: Draw) -> None:
+    check_not_walked(unite, kind, draw)
+
+
+def check_damaged(aggregator: str, draw: Draw) -> None:
+    """Damaged bytes have the walk's error, or its bytes: those of an empty form, or of other
+    numbers, are valid.
+    """
+    rule, refused = ColumnRule(column="v", aggregator=aggregator), 0
+    for seed in range(400):
+        chance = random.Random(seed)
+        whole, damaged, slots = draw(chance), bytearray(draw(chance)), np.zeros(1, np.int64)
+        for _ in range(chance.randint(1, 2)):
+            at = chance.randrange(min(len(damaged), chance.choice([28, 1000])))
+            damaged[at] = chance.choice([0, 1, 8, 0x1A, 77, 255, damaged[at] ^ 1])
+        cut = bytes(damaged[: chance.choice([len(damaged)] * 3 + [chance.randrange(len(damaged))])])
+        values = Values(pa.array([whole, cut], pa.binary()), np.arange(2), 1)
+        steps = [Step(Action.ADD, slots, slots + row) for row in chance.sample(range(2), 2)]
+        folds = (added_at_once, stepwise)
+        found = [outcome(fold, values, rule, steps) for fold in folds]
+        assert found[0] == found[1], (seed, whole.hex(), cut.hex())
+        refused += isinstance(found[0], str)
+    assert 100 < refused < 390
+
+
+@pytest.mark.parametrize("draw", [bitmaps64(0, 1, 3, 20), bitmaps64(1, 3, 12, bytes_=5, step=2)])
+def test_a_damaged_bitmap64_has_the_outcome_of_the_walk(draw: Draw) -> None:
+    check_damaged("rbm64", draw)
 
 
 def ascending() -> bytes:

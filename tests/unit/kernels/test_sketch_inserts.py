@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import random
-import sys
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from compactord.kernels.aggregators.base import RuleViolation, Values
+from compactord.kernels.aggregators.base import FoldedBytes, RuleViolation, Values
+from compactord.kernels.aggregators.set_unions import Unite
+from compactord.kernels.aggregators.sketch_inserts import hll_unions, theta_unions
+from compactord.kernels.aggregators.sketches import HllSketch, ThetaSketch
 from compactord.kernels.functions.folding import Action, Step, added_at_once, stepwise
 from compactord.paimon.options.merge import ColumnRule
-from tests.unit.kernels.test_folds_at_once import Case, Draw, compare_folds, outcome
+from tests.unit.kernels.test_folds_at_once import (
+    EVERY,
+    Case,
+    Draw,
+    check_damaged,
+    check_not_walked,
+    compare_folds,
+    two_of_each,
+)
 from tests.unit.kernels.test_sketches import hll, theta
 
 FEW, MORE = (1, 2, 5, 7), (8, 9, 12, 24, 25, 48, 49, 100, 191, 192)
@@ -59,7 +68,6 @@ CASES = {
     "theta-large": case("theta", thetas(1, 900, 2000, 5000)),
     "theta-unordered": case("theta", thetas(0, 1, 20, 60, 100, is_ordered=False)),
 }
-EVERY = np.arange(40)
 
 
 @pytest.mark.parametrize("only_adds", [True, False])
@@ -68,29 +76,15 @@ def test_a_fold_at_once_has_the_bytes_of_the_walk(name: str, only_adds: bool) ->
     compare_folds(name, CASES[name], only_adds=only_adds)
 
 
-def two_of_each(draw: Draw, chance: random.Random) -> tuple[Values, list[Step]]:
-    cells = [draw(chance) for _ in range(80)]
-    steps = [Step(Action.ADD, EVERY, EVERY), Step(Action.ADD, EVERY, EVERY + 40)]
-    return Values(pa.array(cells, pa.binary()), np.arange(80), 40), steps
-
-
 @pytest.mark.parametrize(
-    ("aggregator", "draw"),
+    ("unite", "kind", "draw"),
     [
-        ("hll_sketch", hlls(*FEW, *MORE[:-2])),
-        ("theta_sketch", thetas(0, 1, 2, 60, 900)),
+        (hll_unions, HllSketch, hlls(*FEW, *MORE[:-2])),
+        (theta_unions, ThetaSketch, thetas(0, 1, 2, 60, 900)),
     ],
 )
-def test_usual_sketches_are_united_without_the_library(
-    aggregator: str, draw: Draw, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values, steps = two_of_each(draw, random.Random(5))
-    rule = ColumnRule(column="v", aggregator=aggregator)
-    walked = stepwise(values, rule, steps)
-    monkeypatch.setitem(sys.modules, "datasketches", None)
-    at_once = added_at_once(values, rule, steps)
-    assert at_once is not None
-    assert at_once.equals(walked)
+def test_usual_sketches_are_not_walked(unite: Unite, kind: type[FoldedBytes], draw: Draw) -> None:
+    check_not_walked(unite, kind, draw)
 
 
 @pytest.mark.parametrize(
@@ -98,23 +92,7 @@ def test_usual_sketches_are_united_without_the_library(
     [("hll_sketch", hlls(0, *FEW, *MORE, 2000)), ("theta_sketch", thetas(0, 1, 2, 60, 900))],
 )
 def test_damaged_sketches_have_the_outcome_of_the_walk(aggregator: str, draw: Draw) -> None:
-    """The same error, or the same bytes: those of an empty form, or of other hashes, are valid."""
-    rule, refused = ColumnRule(column="v", aggregator=aggregator), 0
-    for seed in range(400):
-        chance = random.Random(seed)
-        whole, damaged, slots = draw(chance), bytearray(draw(chance)), np.zeros(1, np.int64)
-        for _ in range(chance.randint(1, 2)):
-            at = chance.randrange(min(len(damaged), 28))
-            damaged[at] = chance.choice([0, 1, 8, 0x1A, 77, 255, damaged[at] ^ 1])
-        cut = bytes(damaged[: chance.choice([len(damaged)] * 3 + [chance.randrange(len(damaged))])])
-        values = Values(pa.array([whole, cut], pa.binary()), np.arange(2), 1)
-        steps = [Step(Action.ADD, slots, slots + row) for row in chance.sample(range(2), 2)]
-        found: list[Any] = [
-            outcome(fold, values, rule, steps) for fold in (added_at_once, stepwise)
-        ]
-        assert found[0] == found[1], (seed, whole.hex(), cut.hex())
-        refused += isinstance(found[0], str)
-    assert 100 < refused < 390
+    check_damaged(aggregator, draw)
 
 
 def test_a_damaged_sketch_is_named_by_its_row() -> None:
