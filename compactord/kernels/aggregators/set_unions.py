@@ -8,7 +8,7 @@ union has one, are walked.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,7 +17,14 @@ import pyarrow as pa
 
 from compactord.kernels.aggregators.base import FoldedBytes, Values
 from compactord.kernels.aggregators.inserts import Inserts, merged_values
-from compactord.kernels.columns import Bools, Int64s, stretch_starts, taken, text_buffers
+from compactord.kernels.columns import (
+    Bools,
+    Int64s,
+    integer_values,
+    stretch_starts,
+    taken,
+    text_buffers,
+)
 from compactord.paimon.options.merge import ColumnRule
 
 # Bytes of sets that are united at a time: they stay in the processor's caches.
@@ -69,15 +76,14 @@ def united_sets(
     """
     column, counts = inserts.values.column, inserts.counts
     several = inserts.of((counts > 1)[inserts.slots])
-    values = column.take(pa.array(several.rows))
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
     sizes, others = np.zeros(len(counts), np.int64), np.zeros(len(counts), np.bool_)
     pieces = [np.empty(0, np.uint8)]
-    for part in _parts(several, text_buffers(values)[0]):
-        slots = slice(several.slots[part.start], several.slots[part.stop - 1] + 1)
-        own = several.slots[part] - slots.start
-        data, sizes[slots] = _united(unite, values[part], own, others[slots])
+    for part in _parts(several):
+        slots = slice(part.slots[0], part.slots[-1] + 1)
+        values = column.take(pa.array(part.rows))
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        data, sizes[slots] = _united(unite, values, part.slots - slots.start, others[slots])
         pieces.append(data)
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.concatenate(pieces))]
@@ -91,15 +97,20 @@ def united_sets(
         found = merged_values(found, walked.result(), others)
     chosen = np.where(counts > 1, np.arange(len(counts)), -1)
     only = inserts.of((counts == 1)[inserts.slots])
-    chosen[only.slots] = len(counts) + only.rows
-    return taken(pa.concat_arrays([found, column]), chosen)
+    chosen[only.slots] = len(counts) + np.arange(len(only.rows))
+    return taken(pa.concat_arrays([found, column.take(pa.array(only.rows))]), chosen)
 
 
-def _parts(inserts: Inserts, offsets: npt.NDArray[Any]) -> list[slice]:
-    """Ranges of rows that split no slot."""
-    last = np.cumsum(inserts.counts)[inserts.slots]
-    starts = stretch_starts(offsets[last] // _PART_BYTES).tolist()
-    return [slice(*cut) for cut in itertools.pairwise([*starts, len(last)])]
+def _parts(inserts: Inserts) -> Iterator[Inserts]:
+    """Parts of few bytes that split no slot."""
+    column, rows = inserts.values.column, inserts.rows
+    if pa.types.is_dictionary(column.type):
+        column, rows = column.dictionary, integer_values(column.indices)[rows]
+    sizes = np.cumsum(np.diff(text_buffers(column)[0])[rows], dtype=np.int64)
+    last = np.cumsum(inserts.counts)[inserts.slots] - 1
+    starts = stretch_starts(sizes[last] // _PART_BYTES).tolist()
+    for start, end in itertools.pairwise([*starts, len(last)]):
+        yield inserts.of(np.arange(start, end))
 
 
 def _united(unite: Unite, values: pa.Array, slots: Int64s, others: Bools) -> Unions:
