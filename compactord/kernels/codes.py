@@ -24,6 +24,7 @@ from compactord.kernels.columns import (
     Bools,
     Int64s,
     UInt64s,
+    dense_ranks,
     dictionary_ranks,
     fixed_values,
     integer_words,
@@ -226,6 +227,28 @@ def word_ranks(words: Sequence[Int64s]) -> Int64s:
     order = sorted_rows(tuple(words)) if codes.rest else np.argsort(codes.values, kind="stable")
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.append(0, np.cumsum(~equal_rows(words, order[:-1], order[1:])))
+    return ranks
+
+
+def text_ranks(texts: pa.Array) -> Int64s:
+    """Numbers from 0 in the order of texts without nulls, equal for equal texts.
+
+    Texts of one length, such as times, are packed: each byte takes the bits that it needs.
+    """
+    offsets, data = text_buffers(texts)
+    lengths = np.diff(offsets)
+    if len(lengths) == 0 or (lengths != lengths[0]).any():
+        return dense_ranks(texts)
+    matrix = data[offsets[0] : offsets[-1]].reshape(len(lengths), lengths[0])
+    lows = matrix.min(axis=0).tolist()
+    bits = [int(spread).bit_length() for spread in np.ptp(matrix, axis=0)]
+    if sum(bits) >= _CODE_BITS:
+        return dense_ranks(texts)
+    ranks = np.zeros(len(lengths), np.int64)
+    for position, width in enumerate(bits):
+        if width:
+            ranks <<= width
+            ranks |= matrix[:, position] - np.uint8(lows[position])
     return ranks
 
 

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from compactord.kernels.aggregators.base import Values, comparable
-from compactord.kernels.codes import word_ranks
+from compactord.kernels.codes import text_ranks, word_ranks
 from compactord.kernels.columns import (
     Bools,
     Int64s,
-    dense_ranks,
     integer_words,
     is_text,
     taken,
@@ -209,7 +208,9 @@ def merge_map_with_keytime(inserts: Inserts, rule: ColumnRule) -> pa.Array | Non
         # Java compares UTF-16, which orders characters of four bytes differently.
         return None
     is_null = ~validity(items)[entries.places]
-    ranks = np.where(is_null | ~validity(times), -1, dense_ranks(times))
+    has_time = ~is_null & validity(times)
+    ranks = np.full(len(times), -1, np.int64)
+    ranks[has_time] = text_ranks(times.filter(pa.array(has_time)))
     equal = _Equal(entries.slots, _key_codes(inserts, entries))
     order, is_first = equal.order, entries.is_first[equal.order]
     group = np.cumsum(equal.begins)

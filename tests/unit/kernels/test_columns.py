@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from compactord.kernels.codes import text_ranks
 from compactord.kernels.columns import RowSizes, dictionary_ranks, integer_words
 from compactord.kernels.keys import BatchKeys
 
@@ -63,3 +64,23 @@ def test_decimals_of_any_size_are_in_their_order(low, high):
     assert rows == sorted(set(rows))
     keys = BatchKeys(pa.record_batch({"k": column}), ["k"])
     assert [keys[row] for row in range(len(values))] == [(value,) for value in values]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [],
+        ["", ""],
+        ["2024-06-30 23:59:59", "2023-12-31 00:00:00", "2024-07-01 00:00:00"],
+        ["\x00\x7f", "\x7f\x00", "\x01\x01"],
+        ["é", "ab", "ñ"],
+        ["any length", "", "b", "a", "any"],
+        ["too many bits 0aZ~!", "Too Many Bits !~Za0", "tOO mANY bITS a~0!Z", "^\x01" * 9 + "\x02"],
+    ],
+)
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_ranks_of_texts_have_their_order(texts: list[str], skipped: int) -> None:
+    texts = texts * 2
+    column = pa.array(texts, pa.string())[skipped:]
+    ranks, encoded = text_ranks(column).tolist(), [text.encode() for text in texts[skipped:]]
+    assert [a < b for a in ranks for b in ranks] == [a < b for a in encoded for b in encoded]

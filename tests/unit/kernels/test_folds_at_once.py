@@ -132,6 +132,11 @@ CASES = {
         "merge_map", pa.map_(pa.int64(), ROWS), maps(one_of(1, 2), lists(ROW))
     ),
     "key-time": Case("merge_map_with_keytime", TIMED, maps(NAMES, ENTRY)),
+    "key-time-of-one-length": Case(
+        "merge_map_with_keytime",
+        TIMED,
+        maps(NAMES, rows(t=TIMES, v=NUMBERS, u=one_of("10:00", "09:59", "10:01"))),
+    ),
     "key-time-by-name": Case(
         "merge_map_with_keytime", TIMED, maps(NAMES, ENTRY), {"time_field": "t"}
     ),
