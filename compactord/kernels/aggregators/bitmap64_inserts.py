@@ -19,8 +19,6 @@ from compactord.kernels.aggregators.set_unions import Sets, Unions
 from compactord.kernels.columns import Bools, Int64s, stretch_starts
 from compactord.paimon.deletion_vectors import ARRAY_MAX
 
-_Bytes = npt.NDArray[np.uint8]
-
 # Nodes and containers are read one after the other, of all bitmaps at once.
 _CONTAINERS_MAX = 256
 _KEY_BYTES, _LEAF = 6, 4
@@ -45,8 +43,8 @@ _CAPACITIES = _capacities(1 << 40)
 
 
 class _Containers(NamedTuple):
-    """The containers of bitmaps by bitmap and key: `of` is the number of the bitmap, `place` the
-    rank by which the container came. `numbers` has the numbers of one after the other.
+    """Containers, ordered by bitmap and key: `of` is the number of the bitmap, `places` have the
+    order in which the containers of a bitmap came. `numbers` has all numbers in a row.
     """
 
     of: Int64s
@@ -90,21 +88,20 @@ def rbm64_unions(sets: Sets, others: Bools) -> Unions | Bools:
 
 
 class _Cursor:
-    """A place in each of the bitmaps, from which it is read on."""
+    """The place in each bitmap up to which it has been read. `wrong` marks bitmaps in another
+    form.
+    """
 
     def __init__(self, sets: Sets) -> None:
-        self.data = sets.data
+        self._sets = sets
         self.at, self.ends = sets.starts + _HEAD_BYTES, sets.starts + sets.lengths
         self.wrong = np.zeros(len(self.at), np.bool_)
 
     def numbers(self, dtype: str, at: Int64s) -> Int64s:
-        every = np.ndarray(
-            (len(self.data) - np.dtype(dtype).itemsize + 1,), dtype, self.data, 0, (1,)
-        )
-        return every[at].astype(np.int64)
+        return self._sets.numbers_at(dtype, at).astype(np.int64)
 
     def skip(self, bitmaps: Int64s, sizes: Int64s, is_right: Bools) -> None:
-        """Go on behind what is right and ends within its bitmap. Others are wrong."""
+        """Move past nodes or containers. Bitmaps that end before, or are not right, are wrong."""
         ends = self.at[bitmaps] + sizes
         is_right = is_right & (ends <= self.ends[bitmaps])
         self.wrong[bitmaps[~is_right]] = True
@@ -112,7 +109,7 @@ class _Cursor:
 
 
 def _read(sets: Sets) -> _Containers | Bools:
-    """The containers, or a mask of bitmaps in another form. What is read is not all checked."""
+    """The containers, or a mask of bitmaps in another form. Callers compare the other bytes."""
     is_empty = sets.lengths == 1
     sizes = np.where(is_empty, 0, sets.numbers("<i8", 1))
     is_other: Bools = sets.numbers("<u1") != np.where(is_empty, 0, 1)
@@ -180,8 +177,8 @@ def _read_containers(cursor: _Cursor, sizes: Int64s, firsts: Int64s) -> tuple[In
 
 class _Branches(NamedTuple):
     """Nodes of one depth. `firsts` are their first leaves; `ahead` are the bytes of nodes above
-    that have the same first leaf. `children` are the first leaves of their children, and `came`
-    their least places.
+    with the same first leaf. `children` are the first leaves of the nodes' children, and `came`
+    the children's least places.
     """
 
     depth: int
@@ -195,7 +192,7 @@ class _Branches(NamedTuple):
 
 
 def _tree(found: _Containers) -> tuple[list[_Branches], Int64s]:
-    """The nodes that keys make, and the bytes of the nodes that each leaf is the first one of."""
+    """The inner nodes by depth, and for each leaf the bytes of the nodes that begin with it."""
     differs = np.append(-1, found.keys[1:] ^ found.keys[:-1])[: len(found.keys)]
     # The bytes that a key has in common with the one before.
     common = sum(differs >> 8 * (_KEY_BYTES - 1 - n) == 0 for n in range(_KEY_BYTES))
@@ -203,8 +200,6 @@ def _tree(found: _Containers) -> tuple[list[_Branches], Int64s]:
     levels, ahead, above = [], np.zeros(len(common), np.int64), np.zeros(len(common), np.int64)
     for depth in range(_KEY_BYTES):
         starts, begins_child = np.flatnonzero(common < depth), common <= depth
-        if not len(starts):
-            break
         counts = np.add.reduceat(begins_child.astype(np.int64), starts)
         is_branch = counts > 1
         if not is_branch.any():
@@ -291,7 +286,7 @@ def _put_tree(
         firsts, bits = nodes.firsts[has_prefix], 8 * nodes.prefixes[has_prefix].astype(np.uint64)
         keys = found.keys[firsts].astype(np.uint64) >> np.uint64(8 * (_KEY_BYTES - nodes.depth))
         at = firsts_at[firsts] + nodes.ahead[has_prefix] + _NODE_BYTES
-        # Zeros behind the prefix, where nothing is written yet.
+        # Zeros follow the prefix; they are overwritten later.
         output.put(">u8", at, keys << np.uint64(64) - bits)
     for nodes in levels:
         at = firsts_at[nodes.firsts] + nodes.ahead

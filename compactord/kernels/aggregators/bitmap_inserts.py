@@ -53,9 +53,10 @@ def rbm32_unions(sets: Sets, others: Bools) -> Unions | Bools:
 def merged_numbers(
     ranks: Int64s, counts: Int64s, numbers: npt.NDArray[np.uint16], size: int
 ) -> tuple[npt.NDArray[np.uint16], Int64s, Bools]:
-    """The distinct numbers of `size` containers, one after the other; how many each has; and which
-    ones are not arrays, or were stored as runs before. `counts` and `numbers` are those of parts
-    of the containers `ranks`.
+    """The distinct numbers of `size` containers in a row, the count of each container, and a mask
+    of containers that are or may be stored in another form than an array.
+
+    The input is parts of containers: their containers, counts, and numbers in a row.
     """
     return _distinct(_packed(ranks, counts, numbers, size), size)
 

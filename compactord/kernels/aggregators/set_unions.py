@@ -42,9 +42,13 @@ class Sets(NamedTuple):
     slots: Int64s
 
     def numbers(self, dtype: str, at: int = 0) -> npt.NDArray[Any]:
-        """The number at one of the first bytes of each set. Undefined in shorter sets."""
-        every = np.ndarray((len(self.data) - _PADDING + 1,), dtype, self.data, at, (1,))
-        return every[self.starts]
+        """The number at byte `at` of each set, undefined in shorter sets. `at` is at most 16."""
+        return self.numbers_at(dtype, self.starts + at)
+
+    def numbers_at(self, dtype: str, places: Int64s) -> npt.NDArray[Any]:
+        """The numbers at any places of `data`."""
+        size = len(self.data) - np.dtype(dtype).itemsize + 1
+        return np.ndarray((size,), dtype, self.data, 0, (1,))[places]
 
     @property
     def bytes(self) -> npt.NDArray[np.uint8]:
@@ -129,8 +133,8 @@ def _united(unite: Unite, values: pa.Array, slots: Int64s, others: Bools) -> Uni
 def interleaved(
     counts: tuple[Int64s, ...], parts: tuple[npt.NDArray[Any], ...]
 ) -> npt.NDArray[Any]:
-    """Each slot's elements of the first part, then those of the second one, and so on; `counts`
-    are the elements of each slot.
+    """Each slot's elements of the first part, then of the second one, and so on. `counts` has each
+    slot's number of elements, by part.
     """
     roles = part_roles(*counts)
     found = np.empty(len(roles), parts[0].dtype)

@@ -145,8 +145,8 @@ def _union(before: _Coupons, value: _Coupons) -> _Coupons:
 
 
 def _in_tables(coupons: npt.NDArray[np.uint32], counts: Int64s) -> Int64s:
-    """The places of coupons in the order of the hash tables of their sketches, to which they are
-    added one after the other; without those that came before.
+    """The coupons' indices in the order of their sketches' hash tables, after adding one coupon
+    after the other, without repeated coupons.
     """
     of, is_first = np.repeat(np.arange(len(counts)), counts), np.ones(len(coupons), np.bool_)
     # Tables grow by the number of distinct coupons; the first one sorts them out by itself.
@@ -180,29 +180,30 @@ def _grown(coupons: npt.NDArray[np.uint32], counts: Int64s, lg_table: int) -> In
 
 
 def _in_table(coupons: npt.NDArray[np.uint32], counts: Int64s, lg_table: int) -> Int64s:
-    """The places of coupons in the order of hash tables of 2^`lg_table` places.
+    """As `_in_tables`, for tables of 2^`lg_table` places.
 
-    All coupons ask for a place at once. The earliest gets it; others, and a later coupon that had
-    it, ask for the next one of their sequence. That ends as if they came one after the other.
+    All coupons try their first place at once. The earliest coupon gets a place; other coupons, and
+    a later one that held it, try the next place of their sequence. The result is the same as if
+    they came one after the other.
     """
     last, free = (1 << lg_table) - 1, len(coupons)
     table = np.full(len(counts) << lg_table, free, np.int64)
     numbers = coupons.astype(np.int64)
     wanted = np.repeat(np.arange(len(counts)) << lg_table, counts) + (numbers & last)
-    asking = np.arange(free)
-    while len(asking):
-        places = wanted.take(asking)
+    trying = np.arange(free)
+    while len(trying):
+        places = wanted.take(trying)
         held = table.take(places)
-        np.minimum.at(table, places, asking)
+        np.minimum.at(table, places, trying)
         holders = table.take(places)
-        losers = np.flatnonzero(holders != asking)
-        displaced = np.flatnonzero((holders == asking) & (held < free))
-        lost = np.append(asking.take(losers), held.take(displaced))
-        winners = np.append(holders.take(losers), asking.take(displaced))
-        asking = np.compress(numbers.take(lost) != numbers.take(winners), lost)
-        places = wanted.take(asking)
-        stride = (numbers.take(asking) & _KEY_MASK) >> lg_table | 1
-        wanted[asking] = places & ~last | places + stride & last
+        losers = np.flatnonzero(holders != trying)
+        displaced = np.flatnonzero((holders == trying) & (held < free))
+        lost = np.append(trying.take(losers), held.take(displaced))
+        winners = np.append(holders.take(losers), trying.take(displaced))
+        trying = np.compress(numbers.take(lost) != numbers.take(winners), lost)
+        places = wanted.take(trying)
+        stride = (numbers.take(trying) & _KEY_MASK) >> lg_table | 1
+        wanted[trying] = places & ~last | places + stride & last
     return np.compress(table < free, table)
 
 
@@ -269,7 +270,7 @@ def _hashes(sets: Sets) -> _Hashes | Bools:
     counts = np.where(longs == _SINGLE, 1, counts)
     is_plain = (heads & _THETA_MASK == _THETA_HEAD) & (longs >= _SINGLE) & (longs <= _ESTIMATE)
     is_plain &= (longs == _ESTIMATE) | (counts > 0)
-    # Java ignores sketches that are so short, whatever their bytes are.
+    # Java ignores sketches that are so short, with any bytes.
     is_empty = sets.lengths == _LONG_BYTES
     counts[is_empty], longs[is_empty] = 0, 1
     is_plain = (is_plain | is_empty) & (sets.lengths == _LONG_BYTES * (longs + counts))
