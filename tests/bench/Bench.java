@@ -212,7 +212,7 @@ public class Bench {
         } else if (name.equals("rl")) {
             RoaringBitmap64 bitmap = new RoaringBitmap64();
             for (int i = 0; i < 20; i++) {
-                bitmap.add(random.nextLong(1L << 18));
+                bitmap.add(random.nextLong(1L << 17));
             }
             return bitmap.serialize();
         }

@@ -96,7 +96,7 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
             ("rbm32", 1.0),
             ("rbm64", 0.9),
             ("hll", 0.9),
-            ("theta", 2.0),
+            ("theta", 1.5),
             ("pk-gzip", 1.4),
             ("pk-many-groups", 2.0),
             ("append-many-groups", 2.0),

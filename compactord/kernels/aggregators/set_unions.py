@@ -28,7 +28,7 @@ from compactord.kernels.columns import (
 from compactord.paimon.options.merge import ColumnRule
 
 # Bytes of sets that are united at a time: they stay in the processor's caches.
-_PART_BYTES = 1 << 18
+_PART_BYTES = 1 << 19
 # Zeros behind the bytes of sets, so that every header can be read.
 _PADDING = 24
 

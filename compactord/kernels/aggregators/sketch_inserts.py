@@ -190,20 +190,22 @@ def _in_table(coupons: npt.NDArray[np.uint32], counts: Int64s, lg_table: int) ->
     table = np.full(len(counts) << lg_table, free, np.int64)
     numbers = coupons.astype(np.int64)
     wanted = np.repeat(np.arange(len(counts)) << lg_table, counts) + (numbers & last)
-    trying = np.arange(free)
-    while len(trying):
-        places = wanted.take(trying)
-        held = table.take(places)
-        np.minimum.at(table, places, trying)
-        holders = table.take(places)
-        losers = np.flatnonzero(holders != trying)
-        displaced = np.flatnonzero((holders == trying) & (held < free))
-        lost = np.append(trying.take(losers), held.take(displaced))
-        winners = np.append(holders.take(losers), trying.take(displaced))
+    np.minimum.at(table, wanted, np.arange(free))
+    holders = table.take(wanted)
+    lost = np.flatnonzero(holders != np.arange(free))
+    winners = holders.take(lost)
+    while len(lost):
         trying = np.compress(numbers.take(lost) != numbers.take(winners), lost)
         places = wanted.take(trying)
         stride = (numbers.take(trying) & _KEY_MASK) >> lg_table | 1
-        wanted[trying] = places & ~last | places + stride & last
+        wanted[trying] = places = places & ~last | places + stride & last
+        held = table.take(places)
+        np.minimum.at(table, places, trying)
+        holders = table.take(places)
+        has_won = holders == trying
+        losers, displaced = np.flatnonzero(~has_won), np.flatnonzero(has_won & (held < free))
+        lost = np.append(trying.take(losers), held.take(displaced))
+        winners = np.append(holders.take(losers), trying.take(displaced))
     return np.compress(table < free, table)
 
 
