@@ -1,4 +1,4 @@
-"""Avro as a format of data files: records are decoded and encoded one by one, by fastavro.
+"""Avro as a format of data files: rows are encoded in columns, and decoded one by one by fastavro.
 
 Avro has no checksums, unless the codec has one: a flipped bit inside a value may not be found. The
 size of the file, the frames of its blocks and the number of its rows are checked.
@@ -17,13 +17,13 @@ from compactord.errors import (
     DataFileDamaged,
     FileNotSupported,
     FormatError,
-    SubcompactionError,
     UnreadableColumn,
     UnsupportedTable,
 )
 from compactord.formats.avro import NAME
+from compactord.formats.avro.encoding import encoded_rows
 from compactord.formats.avro.schema import column_schema, comparable, file_schema, holds
-from compactord.formats.avro.values import column_of, values_of
+from compactord.formats.avro.values import column_of
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
 from compactord.formats.layout import (
     Layout,
@@ -41,7 +41,6 @@ from compactord.paimon.avro.container import (
     Header,
     compile_schema,
     decode_with_bytes,
-    encode_record,
     packed_blocks,
     read_header,
 )
@@ -76,6 +75,8 @@ _AHEAD_BYTES = _MIB
 _ROWS_AT_ONCE = 1024
 _VALUE_BYTES = 64
 _SAMPLED_ROWS = 1024
+# Rows that are encoded at once; their encoding must not reach 2 GiB.
+_ROWS_WRITTEN_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,13 +250,13 @@ class AvroOutput:
         self.path = path
         self.rows = 0
         self._columns = layout.file_columns
-        self._schema = compile_schema(file_schema([field for field, _ in self._columns]))
+        schema = compile_schema(file_schema([field for field, _ in self._columns]))
         self._bounds = RowBounds(self._columns)
         self._context = storage.open_output(path)
         self._sink = self._context.__enter__()
         codec = Codec(_CODECS[encoding.compression], encoding.level)
         try:
-            self._writer = BlockWriter(self._schema, codec, self._sink)
+            self._writer = BlockWriter(schema, codec, self._sink)
         except BaseException as error:
             self.abort(error)
             raise
@@ -265,24 +266,12 @@ class AvroOutput:
         return self._writer.flushed_bytes
 
     def write(self, rows: pa.Table) -> None:
-        for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
-            columns = {
-                field.name: values_of(batch.column(source), field.type)
-                for field, source in self._columns
-            }
-            for values in zip(*columns.values(), strict=True):
-                self._append(dict(zip(columns, values, strict=True)))
+        types = [field.type for field, _ in self._columns]
+        for batch in rows.to_batches(max_chunksize=_ROWS_WRITTEN_AT_ONCE):
+            columns = [batch.column(source) for _, source in self._columns]
+            self._writer.extend(encoded_rows(columns, types))
         self._bounds.add(rows)
         self.rows += rows.num_rows
-
-    def _append(self, record: Mapping[str, Any]) -> None:
-        try:
-            encoded = encode_record(self._schema, record)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise SubcompactionError(
-                f"a row cannot be written to an Avro file ({error})"
-            ) from error
-        self._writer.append(encoded)
 
     def close(self) -> list[ColumnBounds]:
         try:

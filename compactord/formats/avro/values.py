@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import types as t
 
 from compactord.formats.avro.schema import is_text_map, map_types, moment_unit
 from compactord.formats.layout import without_nulls
@@ -25,7 +23,7 @@ from compactord.paimon.types import (
     arrow_type,
 )
 
-_UNITS = {"millis": "ms", "micros": "us"}
+UNITS = {"millis": "ms", "micros": "us"}
 _DECIMAL_BYTES = 16
 
 
@@ -41,7 +39,7 @@ def column_of(
         case AtomicType(root=TypeRoot.DECIMAL):
             return _decimals(values, wanted)
         case AtomicType(root=TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ):
-            stored = pa.timestamp(_UNITS[moment_unit(type_)], wanted.tz)
+            stored = pa.timestamp(UNITS[moment_unit(type_)], wanted.tz)
             return pa.array(values, pa.int64()).cast(stored).cast(wanted)
         case AtomicType(root=TypeRoot.DATE | TypeRoot.TIME):
             return pa.array(values, pa.int32()).cast(wanted)
@@ -113,79 +111,3 @@ def _decimals(values: Sequence[bytes | None], wanted: pa.DataType) -> pa.Array:
             raise OverflowError(f"{digits} has more than {wanted.precision} digits")
         data += digits.to_bytes(_DECIMAL_BYTES, "little", signed=True)
     return pa.Array.from_buffers(wanted, len(values), [_validity(values), pa.py_buffer(data)])
-
-
-def values_of(column: pa.Array, type_: DataType) -> list[Any]:
-    """The values of a column of the table's type as fastavro encodes them."""
-    convert = _converter(type_)
-    values: list[Any] = column.cast(_stored(column.type)).to_pylist()
-    return values if convert is None else [convert(each) for each in values]
-
-
-def _stored(type_: pa.DataType) -> pa.DataType:
-    """The type with numbers in place of moments, days and times."""
-    if t.is_timestamp(type_):
-        return pa.int64()
-    if t.is_date(type_) or t.is_time(type_):
-        return pa.int32()
-    if t.is_map(type_):
-        keys, items = type_.key_field, type_.item_field
-        return pa.map_(keys.with_type(_stored(keys.type)), items.with_type(_stored(items.type)))
-    if t.is_list(type_):
-        field = type_.value_field
-        return pa.list_(field.with_type(_stored(field.type)))
-    if t.is_struct(type_):
-        fields = (type_.field(place) for place in range(type_.num_fields))
-        return pa.struct([field.with_type(_stored(field.type)) for field in fields])
-    return type_
-
-
-_Convert = Callable[[Any], Any]
-
-
-def _converter(type_: DataType) -> _Convert | None:
-    """Converts one value; None if values stay as they are."""
-    match type_:
-        case AtomicType(root=TypeRoot.DECIMAL, scale=scale):
-            return _unless_null(lambda value: _digits(value, scale or 0))
-        case ArrayType(element=element):
-            inside = _converter(element)
-            return None if inside is None else _unless_null(lambda v: [inside(x) for x in v])
-        case MapType() | MultisetType():
-            return _unless_null(_map_converter(type_))
-        case RowType(fields=fields):
-            found = {f.name: c for f in fields if (c := _converter(f.type)) is not None}
-            if not found:
-                return None
-            return _unless_null(
-                lambda v: {n: found[n](x) if n in found else x for n, x in v.items()}
-            )
-        case _:
-            return None
-
-
-def _map_converter(type_: MapType | MultisetType) -> _Convert:
-    key, value = map_types(type_)
-    of_key, of_value = _converter(key) or _same, _converter(value) or _same
-    if is_text_map(key):
-        return lambda pairs: {k: of_value(v) for k, v in pairs}
-    return lambda pairs: [{"key": of_key(k), "value": of_value(v)} for k, v in pairs]
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _unless_null(convert: _Convert) -> _Convert:
-    return lambda value: None if value is None else convert(value)
-
-
-def _digits(value: Decimal, scale: int) -> bytes:
-    """The digits in the fewest bytes of two's complement, as BigInteger.toByteArray."""
-    sign, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "decimals of Arrow are finite"
-    number: int = int("".join(map(str, digits)) or "0") * 10 ** (exponent + scale)
-    number = -number if sign else number
-    bits = number if number >= 0 else ~number
-    size = bits.bit_length() // 8 + 1
-    return number.to_bytes(size, "big", signed=True)

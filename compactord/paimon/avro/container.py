@@ -19,6 +19,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import fastavro
+import numpy as np
+import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
 from compactord.errors import FormatError, UnsupportedTable
@@ -362,6 +364,22 @@ class BlockWriter:
         self._count += 1
         if self._block.tell() >= _BLOCK_BYTES:
             self.flush()
+
+    def extend(self, records: pa.BinaryArray) -> None:
+        """Add records that are encoded under the schema."""
+        ends = np.frombuffer(records.buffers()[1], np.int32)[records.offset :][: len(records) + 1]
+        data = memoryview(records.buffers()[2] or b"")
+        first = 0
+        while first < len(records):
+            # The record that fills the block is its last.
+            room = max(1, _BLOCK_BYTES - self._block.tell())
+            last = int(np.searchsorted(ends, int(ends[first]) + room))
+            last = min(max(last, first + 1), len(records))
+            self._block.write(data[ends[first] : ends[last]])
+            self._count += last - first
+            if self._block.tell() >= _BLOCK_BYTES:
+                self.flush()
+            first = last
 
     def flush(self) -> None:
         """Write the records that are not in a block yet."""
