@@ -27,7 +27,6 @@ from compactord.rewrite.subcompaction import run_subcompaction
 from tests.unit.formats.parquet.stored_pages import assert_healthy, bodies, with_footer
 from tests.unit.rewrite.builders import KIND, SEQUENCE, files_left
 from tests.unit.rewrite.large_files import (
-    ALL,
     BEGIN,
     NONE,
     PAGE,
@@ -42,8 +41,6 @@ from tests.unit.rewrite.large_files import (
 )
 from tests.unit.rewrite.large_files import claiming as claiming_in_footer
 
-# Keys below and above all keys of the large file.
-ENDS = (-1, 2 * ROWS)
 Made: TypeAlias = Callable[[Path], Subcompaction]
 
 
@@ -220,8 +217,9 @@ def test_bounds_of_pages_may_be_wider_than_the_row_groups(tmp_path):
     """Writers truncate bounds of long texts."""
     old = claiming(huge(tmp_path), "k", 39, number(BEGIN[39]), number(4 * ROWS))
     old = claiming(old, "k", 0, number(-4 * ROWS), number(BEGIN[1] - 2))
-    before, after = ([run(tmp_path / f"{key}.parquet", [key], 1 << 20 + key % 2)] for key in ENDS)
-    assert copied_pages(merge(tmp_path, [old], before, after)) == ALL
+    keys = (-1, BEGIN[20], 2 * ROWS)
+    runs = [[run(tmp_path / f"{n}.parquet", [key], (1 << 20) + n)] for n, key in enumerate(keys)]
+    assert copied_pages(merge(tmp_path, [old], *runs)) == [(0, 20), (21, 40)]
 
 
 def test_no_counts_of_nulls_where_there_are_none(tmp_path):
