@@ -143,10 +143,10 @@ class OpenFile(ABC):
         return [self.file.size_bytes]
 
     def row_pages(self, layout: Layout, group: int, column: DataField) -> Sequence[RowGroup]:
-        """Parts of a row group, of one after the other, with the bounds of `column`.
+        """Consecutive parts of a row group, each with the bounds of `column`.
 
-        Any rows of a row group that has parts can be read and copied by themselves. It has none if
-        only all its rows can.
+        Any rows of a row group with such parts can be read and copied by themselves. There are no
+        parts if only the whole row group can be.
         """
         return ()
 

@@ -176,7 +176,7 @@ def page_bounds(
 
 
 def row_pages(footer: Footer, group: int, column: DataField, read: ReadIndex) -> list[RowGroup]:
-    """The pages of a column by its page index, each as if it was a row group; none if unknown."""
+    """The rows and bounds of a column's pages by its page index; none if unknown."""
     assert isinstance(column.type, AtomicType), "keys are not nested"
     locations = page_locations(footer.chunk(group, footer.leaf(column.name)), read)
     rows = [*(each.first_row for each in locations), footer.arrow.row_group(group).num_rows]
