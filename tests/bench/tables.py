@@ -228,6 +228,7 @@ MORE_SHAPES = {
     "pk-many-groups": replace(_PK, commits=8, rows=150_000, keys=600_000, options=_GROUPS),
     "append-many-groups": replace(_APPEND, commits=60, options=_GROUPS),
     "pk-orc": replace(_PK, rows=200_000, keys=1_200_000, values=_ORC_VALUES, options=_ORC),
+    "pk-avro": replace(_PK, rows=200_000, keys=1_200_000, options={"file.format": "avro"}),
     "append-orc": replace(_APPEND, commits=60, values=_ORC_VALUES, options=_ORC),
     "disjoint": replace(_PK, rows=250_000, is_disjoint=True),
     "huge-tiny": Shape(

@@ -102,6 +102,7 @@ TARGETS: Mapping[str, tuple[Target, ...]] = {
             ("append-many-groups", 2.0),
             ("pk-orc", 2.0),
             ("append-orc", 4.0),
+            ("pk-avro", 1.0),
             ("disjoint", 8.0),
             ("huge-tiny", 6.0),
         )

@@ -1,4 +1,4 @@
-"""Avro as a format of data files: rows are encoded in columns, and decoded one by one by fastavro.
+"""Avro as a format of data files: blocks are decoded and rows encoded in columns.
 
 Avro has no checksums, unless the codec has one: a flipped bit inside a value may not be found. The
 size of the file, the frames of its blocks and the number of its rows are checked.
@@ -21,6 +21,7 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.formats.avro import NAME
+from compactord.formats.avro.decoding import column_schemas, columns_of
 from compactord.formats.avro.encoding import encoded_rows
 from compactord.formats.avro.schema import column_schema, comparable, file_schema, holds
 from compactord.formats.avro.values import column_of
@@ -34,6 +35,7 @@ from compactord.formats.layout import (
 )
 from compactord.formats.row_bounds import RowBounds
 from compactord.model import InputFile
+from compactord.paimon.avro.columns import UnusualEncoding
 from compactord.paimon.avro.container import (
     Block,
     BlockWriter,
@@ -68,13 +70,11 @@ _OPTIONS: Mapping[str, Callable[[str], object]] = {_CODEC: option_values.codec}
 _MIB = 1 << 20
 # Rows that the writer gets at once.
 _GROUP_BYTES = 16 * _MIB
-# Blocks have 64 KB unless a record is larger; the stream is read ahead by as much.
-_READER_BYTES = 4 * _MIB
 _AHEAD_BYTES = _MIB
-# Rows that are Python objects at once, and about what such a value takes.
-_ROWS_AT_ONCE = 1024
-_VALUE_BYTES = 64
-_SAMPLED_ROWS = 1024
+# Decompressed bytes that are decoded together. Blocks have 64 KB unless a record is larger. Each is
+# a lane of the decoder, which is slow with few. Numbers and spans take twice as much again.
+_DECODED_BYTES = 8 * _MIB
+_READER_BYTES = 3 * _DECODED_BYTES + _AHEAD_BYTES
 # Rows that are encoded at once; their encoding must not reach 2 GiB.
 _ROWS_WRITTEN_AT_ONCE = 8192
 
@@ -111,7 +111,7 @@ class AvroFile(OpenFile):
     """An Avro file; its records are decoded in the order of the file."""
 
     def open_bytes(self, layout: Layout) -> int:
-        return _READER_BYTES + _ROWS_AT_ONCE * len(layout.row_fields) * _VALUE_BYTES
+        return min(_READER_BYTES, 8 * self.file.size_bytes + _AHEAD_BYTES)
 
     def check(self, layout: Layout) -> None:
         with self._opened() as (_, header):
@@ -129,9 +129,14 @@ class AvroFile(OpenFile):
             absent = set(layout.row_names) - set(present.row_names)
             partition = partition_arrays(layout, absent)
             row = 0
-            for records in self._records(cursor, header, min(batch_rows, _ROWS_AT_ONCE)):
-                yield row, self._converted(records, present, layout, partition)
-                row += len(records)
+            for blocks in self._blocks(cursor, header):
+                found = self._decoded(header, blocks, present)
+                rows = table_columns(
+                    found, layout.row_schema, self.file.path, partition, self._cast
+                )
+                for start in range(0, rows.num_rows, batch_rows):
+                    yield row + start, rows.slice(start, batch_rows)
+                row += rows.num_rows
             if row != self.file.row_count:
                 raise DataFileDamaged(
                     self.file.path, f"{row} rows, {self.file.row_count} in the manifest"
@@ -156,33 +161,65 @@ class AvroFile(OpenFile):
                 raise DataFileDamaged(path, error.message) from error
             raise
 
-    def _records(
-        self, cursor: Cursor, header: Header, count_max: int
-    ) -> Iterator[list[dict[str, Any]]]:
-        """The records of the file, at most `count_max` at a time."""
-        records: list[dict[str, Any]] = []
+    def row_bytes(self, layout: Layout) -> float:
+        """Mean bytes of a decoded row in memory, by the first block; 0 without rows."""
+        with self._opened() as (cursor, header):
+            for blocks in self._blocks(cursor, header, size_bytes_min=1):
+                rows = self._decoded(header, blocks, self._present(header, layout))
+                size_bytes: int = rows.nbytes
+                return size_bytes / max(1, rows.num_rows)
+        return 0
+
+    def _blocks(
+        self, cursor: Cursor, header: Header, *, size_bytes_min: int = _DECODED_BYTES
+    ) -> Iterator[list[Block]]:
+        """The blocks of the file, of at least so many bytes together but for the last ones."""
+        blocks: list[Block] = []
+        size_bytes = 0
         for count, packed in packed_blocks(cursor, header):
             data = decompressed(header.codec, packed, BLOCK_BYTES_MAX, self.file.path)
             if count > len(data):
                 raise FormatError(
                     self.file.path, f"a block of {len(data)} bytes claims {count} records"
                 )
-            for record, _ in decode_with_bytes(header.schema, Block(count, data), self.file.path):
-                records.append(record)
-                if len(records) == count_max:
-                    yield records
-                    records = []
-        if records:
-            yield records
+            blocks.append(Block(count, data))
+            size_bytes += len(data)
+            if size_bytes >= size_bytes_min:
+                yield blocks
+                blocks, size_bytes = [], 0
+        if blocks:
+            yield blocks
+
+    def _decoded(self, header: Header, blocks: Sequence[Block], present: Layout) -> pa.RecordBatch:
+        """The columns of all records of these blocks."""
+        path, fields = self.file.path, present.row_fields
+        try:
+            try:
+                columns = columns_of(self._schema(header), blocks, fields, path)
+            except UnusualEncoding:
+                records = [
+                    record
+                    for block in blocks
+                    for record, _ in decode_with_bytes(header.schema, block, path)
+                ]
+                columns = [
+                    column_of([each[field.name] for each in records], field.type)
+                    for field in fields
+                ]
+        except (pa.ArrowInvalid, OverflowError) as error:
+            raise UnreadableColumn(path, f"a value does not fit its column ({error})") from error
+        return pa.RecordBatch.from_arrays(columns, names=list(present.row_names))
+
+    def _schema(self, header: Header) -> Any:
+        """The resolved schema of the records, which are perhaps in a union with null."""
+        return resolved(header.schema.json, self.file.path)
 
     def _columns(self, header: Header) -> Mapping[str, Any]:
         """The schema of each column. Raises `FormatError` for a file of other values."""
-        schema = resolved(header.schema.json, self.file.path)
-        branches = schema if isinstance(schema, list) else [schema]
-        records = [each for each in branches if each != "null"]
-        if len(records) != 1 or not isinstance(records[0], dict) or "fields" not in records[0]:
-            raise FormatError(self.file.path, "an Avro file whose values are not records")
-        return {each["name"]: each["type"] for each in records[0]["fields"]}
+        try:
+            return column_schemas(self._schema(header))
+        except ValueError as error:
+            raise FormatError(self.file.path, str(error)) from error
 
     def _present(self, header: Header, layout: Layout) -> Layout:
         """The layout of the columns that are read from the file. Raises as `absent_columns`."""
@@ -201,23 +238,6 @@ class AvroFile(OpenFile):
         names = pa.schema([pa.field(name, pa.null()) for name in columns])
         return layout.without(absent_columns(layout, names, self.file.path, check))
 
-    def _converted(
-        self,
-        records: Sequence[dict[str, Any]],
-        present: Layout,
-        layout: Layout,
-        partition: Mapping[str, pa.Array],
-    ) -> pa.RecordBatch:
-        columns = []
-        for field in present.row_fields:
-            try:
-                columns.append(column_of([each[field.name] for each in records], field.type))
-            except (pa.ArrowInvalid, OverflowError) as error:
-                text = f"a value does not fit its type ({error})"
-                raise self._unreadable(field, text) from error
-        found = pa.RecordBatch.from_arrays(columns, names=list(present.row_names))
-        return table_columns(found, layout.row_schema, self.file.path, partition, self._cast)
-
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         return column.cast(field.type)
 
@@ -231,14 +251,8 @@ def _schema_of(field: DataField) -> Any:
 
 
 def _profile(files: Sequence[AvroFile], layout: Layout) -> InputProfile:
-    widest = 1.0
-    for file in files:
-        rows = file.batches(layout, _SAMPLED_ROWS, None)
-        with contextlib.closing(rows):
-            for _, batch in rows:
-                widest = max(widest, batch.nbytes / batch.num_rows)
-                break
-    return InputProfile(row_bytes=widest, columns=len(layout.row_fields))
+    widest = max((file.row_bytes(layout) for file in files), default=0)
+    return InputProfile(row_bytes=max(1.0, widest), columns=len(layout.row_fields))
 
 
 class AvroOutput:

@@ -30,6 +30,8 @@ NULL = -1
 # A number that starts at the last byte is still loaded as a whole word, or as ten bytes.
 _PADDING = 16
 _OVERRUN = "an Avro record runs over the end of its block"
+# The bytes of types of a fixed width.
+_WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 _STOPS = np.uint64(0x8080808080808080)
 
 
@@ -48,13 +50,16 @@ class DecodedBlocks:
     """The wanted columns of all records, in block order.
 
     `data` is all blocks back to back, padded at the end. `records` are contiguous. Text, bytes and
-    `raw` columns are spans.
+    `raw` columns are spans; a float, double or boolean is the place of its bytes. `valid` tells for
+    columns that may be null where they are not.
     """
 
     data: Bytes
     records: Span
     integers: dict[str, Ints]
     spans: dict[str, Span]
+    places: dict[str, Ints]
+    valid: dict[str, npt.NDArray[np.bool_]]
 
 
 def decode_blocks(
@@ -67,8 +72,8 @@ def decode_blocks(
 ) -> DecodedBlocks:
     """Decode records of `schema`, which is a result of `avro.types.plain_type`.
 
-    `values` are dotted names of integers (`NULL` where they are null), and of text and bytes that
-    are never null. `raw` are dotted names of columns that are returned encoded. Names that the
+    `values` are dotted names of integers (`NULL` where they are null), and of other columns that
+    are not nested. `raw` are dotted names of columns that are returned encoded. Names that the
     schema lacks are missing in the result. Raises `FormatError` if the records do not fill their
     blocks exactly, and `UnusualEncoding`.
     """
@@ -103,10 +108,14 @@ class _Decoder:
         )
         self._integers: dict[str, Ints] = {}
         self._spans: dict[str, Span] = {}
+        self._places: dict[str, Ints] = {}
+        self._valid: dict[str, npt.NDArray[np.bool_]] = {}
         self._records = self._new_span()
 
     def result(self) -> DecodedBlocks:
-        return DecodedBlocks(self._data, self._records, self._integers, self._spans)
+        return DecodedBlocks(
+            self._data, self._records, self._integers, self._spans, self._places, self._valid
+        )
 
     def run(self, schema: Any) -> None:
         read = self._compile(schema, "")
@@ -154,6 +163,11 @@ class _Decoder:
             )
         if isinstance(schema, dict) and "array" in schema:
             return self._array(self._compile(schema["array"], f"{name}[]"))
+        if isinstance(schema, dict) and "map" in schema:
+            key = self._compile("string", f"{name}{{}}")
+            return self._array(_sequence([key, self._compile(schema["map"], f"{name}[]")]))
+        if isinstance(schema, str) and schema in _WIDTHS:
+            return self._fixed(name, _WIDTHS[schema])
         return _left_to_others
 
     def _keeping_raw(self, read: _Read, name: str) -> _Read:
@@ -197,13 +211,30 @@ class _Decoder:
 
         return read
 
+    def _fixed(self, name: str, width: int) -> _Read:
+        places = np.zeros(self._total, np.int64) if name in self._values else None
+        if places is not None:
+            self._places[name] = places
+
+        def read(at: Ints, ends: Ints, rows: Ints) -> Ints:
+            if (ends - at < width).any():
+                raise FormatError(self._path, _OVERRUN)
+            if places is not None:
+                places[rows] = at
+            return at + width
+
+        return read
+
     def _union(self, branches: list[Any], name: str) -> _Read:
         others = [branch for branch in branches if branch != "null"]
         null_branch = branches.index("null") if "null" in branches else NULL
         read = self._compile_value(others[0], name) if len(others) == 1 else _left_to_others
+        valid = None
         if name in self._values:
+            valid = self._valid[name] = np.ones(self._total, np.bool_)
             # Records in which the union is null write no value.
-            self._integers[name].fill(NULL)
+            if name in self._integers:
+                self._integers[name].fill(NULL)
 
         def read_union(at: Ints, ends: Ints, rows: Ints) -> Ints:
             branch, at = self._longs(at, ends)
@@ -213,10 +244,12 @@ class _Decoder:
             null_count = int(np.count_nonzero(is_null))
             if null_count and not name:
                 raise FormatError(self._path, "an Avro file whose values are not records")
-            if null_count == len(at):
-                return at
             if not null_count:
                 return read(at, ends, rows)
+            if valid is not None:
+                valid[rows[is_null]] = False
+            if null_count == len(at):
+                return at
             present = np.flatnonzero(~is_null)
             at[present] = read(at[present], ends[present], rows[present])
             return at

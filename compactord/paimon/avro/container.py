@@ -315,6 +315,18 @@ def split_values(
         yield _read_value(schema, stream, path), data[start : stream.tell()]
 
 
+def values_at(
+    schema: AvroSchema, data: bytes | memoryview, starts: Iterable[int], path: str
+) -> list[Any]:
+    """The values of this type that begin at these places. Raises `FormatError` for damage."""
+    stream = io.BytesIO(data)
+    values = []
+    for start in starts:
+        stream.seek(start)
+        values.append(_read_value(schema, stream, path))
+    return values
+
+
 def _read_value(schema: AvroSchema, stream: io.BytesIO, path: str) -> Any:
     try:
         return fastavro.schemaless_reader(stream, schema.parsed, None)
