@@ -69,8 +69,9 @@ halted (known only to a running service: --url). `compactord verify` checks that
 table exist.
 runs: the most sorted runs of a bucket, * from the compaction trigger on, !! above the stop trigger
 
-exit codes: 0 listed; 2 arguments or configuration; 3 a table is in error, halted or degraded, or a
-database cannot be listed; 4 nothing failed, but a table is unsupported; 77 permission denied
+exit codes: 0 listed; 2 arguments or configuration; 3 a table is in error, halted or degraded, or
+the listing lacks a catalog or database; 4 nothing failed, but a table is unsupported; 77 permission
+denied
 """,
     "why": """\
 explain one table: why it is picked or not, when next, by which rules and options

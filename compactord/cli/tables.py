@@ -109,14 +109,19 @@ def listed_by_service(args: argparse.Namespace) -> tuple[list[_Listed], dict[str
     source = _source(args)
     view = _view(args, source)
     tables = _chosen(args, view)
-    has_several = len({table.name.catalog for table in tables}) > 1
+    catalogs = decode(ServiceView, _get(source, "/v1/status")).catalogs
+    names = {*(each.name for each in catalogs), *(table.name.catalog for table in tables)}
+    has_several = len(names) > 1
     listed = [
         (str(table.name) if has_several else _full_name(table), _row(table, view.now_ms))
         for table in tables
     ]
-    catalogs = decode(ServiceView, _get(source, "/v1/status")).catalogs
-    never = (each for each in catalogs if not each.last_success_ms)
-    return listed, {f"catalog {each.name}": each.trouble for each in never}
+    never = {
+        f"catalog {each.name}": each.trouble
+        for each in catalogs
+        if not each.last_success_ms and args.catalog in (None, each.name)
+    }
+    return listed, never
 
 
 def why_by_service(args: argparse.Namespace) -> int:
@@ -220,6 +225,7 @@ def tables(args: argparse.Namespace) -> int:
     for what, error in unreadable.items():
         say(f"compactord: {what} cannot be listed: {error}")
     codes = [_CODES.get(state, OK) for state in counts]
+    codes += [FAILED] if args.url is not None and unlisted else []
     return joint_code([*codes, *map(exit_code, unreadable.values())])
 
 

@@ -195,8 +195,8 @@ def test_a_catalog_that_was_never_listed_is_named_everywhere(
     (lake,) = service_view().catalogs
     service = Service(catalogs=(replace(lake, last_success_ms=0, error=error),))
     try:
-        listed = said(capsys, "tables", "--url", service.url)
-        answer = answered(capsys, "tables", "--url", service.url)
+        listed = said(capsys, "tables", "--url", service.url, code=3)
+        answer = answered(capsys, "tables", "--url", service.url, code=3)
         shown = said(capsys, "top", "--url", service.url, "--once", "--width", "200")
         page = service.page("")
     finally:
