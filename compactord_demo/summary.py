@@ -124,15 +124,17 @@ def verdict(results: list[Result], next_step: str) -> tuple[str, bool]:
         return f"Rows equal: no, {' and '.join(different)} differ from what was ingested.", False
     if idle := [result.name for result in results if not committed(result.counters)]:
         return f"Rows equal: yes, but nothing was compacted in {' and '.join(idle)}.", False
-    fell = ", ".join(_fall(result) for result in results)
+    fell = "; ".join(_fall(result) for result in results)
     return f"Rows equal: yes; {fell}; next: {next_step}", True
 
 
 def _fall(result: Result) -> str:
-    """The highest and the last figure that the daemon reported: later commits do not count."""
-    history = result.history
-    values, what = (history.runs, "sorted runs") if result.has_runs else (history.files, "files")
-    return f"{result.name} from {max(values)} to {values[-1]} {what}"
+    """The files without and with compactions, and runs, while the daemon ran."""
+    history, counters = result.history, result.counters
+    files = history.files[-1]
+    without = files + counters.input_files - counters.output_files
+    runs = f", at most {count_text(max(history.runs), 'sorted run')}" if result.has_runs else ""
+    return f"{result.name} from {without} to {count_text(files, 'file')}{runs}"
 
 
 def _rows(result: Result) -> Text:

@@ -289,6 +289,8 @@ def doctor(args: argparse.Namespace) -> int:
 
 
 def _checks(args: argparse.Namespace) -> Iterator[Check]:
+    # Java fails without /proc as well: its check would blame it.
+    ids.this_process()
     config, catalogs = _configured(args)
     versions = {name: _version(name) for name in _PACKAGES}
     found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)

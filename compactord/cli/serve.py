@@ -16,7 +16,7 @@ from functools import partial
 import structlog
 import tzlocal
 
-from compactord import __version__
+from compactord import __version__, ids
 from compactord.catalog.base import Catalog
 from compactord.catalog.open import open_catalog
 from compactord.catalog.trouble import CatalogTrouble, check_catalogs
@@ -238,6 +238,8 @@ def _unusable_catalog(loaded: LoadedConfig, name: str, registries: Registries) -
 
 def serve(args: argparse.Namespace) -> int:
     """Run the daemon until a signal ends it. Raises `UsageError` for what cannot be served."""
+    # Java fails without /proc as well: the error would blame it.
+    ids.this_process()
     others = set(threading.enumerate())
     registries, read = registries_of(args), partial(_load, args)
     loaded = read()

@@ -15,7 +15,11 @@ def _result(name: str, *, is_same: bool = True, committed: int = 3) -> Result:
     return Result(
         name=name,
         tally=Tally(commits=9, rows=90),
-        counters=TableCounters(compactions={(WorkKind.MINOR, Outcome.COMMITTED): committed}),
+        counters=TableCounters(
+            compactions={(WorkKind.MINOR, Outcome.COMMITTED): committed},
+            input_files=30,
+            output_files=4,
+        ),
         history=History(runs=runs, files=[0, 18, 4]),
         runs=8,
         files=10,
@@ -34,7 +38,8 @@ def _result(name: str, *, is_same: bool = True, committed: int = 3) -> Result:
         pytest.param(
             _result("orders"),
             _result("clicks"),
-            "Rows equal: yes; orders from 15 to 2 sorted runs, clicks from 18 to 4 files; next: go",
+            "Rows equal: yes; orders from 30 to 4 files, at most 15 sorted runs; "
+            "clicks from 30 to 4 files; next: go",
             True,
             id="compacted",
         ),
