@@ -124,6 +124,7 @@ def problems_of(view: ServiceView) -> Iterator[Problem]:
                 verdict=Verdict.CRITICAL if need in _CRITICAL_NEEDS else Verdict.DEGRADED,
                 what=f"{table.name} {need.word}",
                 detail=_detail(table, need, view.now_ms),
+                runbook=need.alert,
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Any
 
 from compactord.service.codec import plain
@@ -35,6 +36,24 @@ class Attention(enum.IntEnum):
         """The table's state: its status, or for an active table its most urgent need."""
         return "active" if self is Attention.NOTHING else self.name.lower().replace("_", " ")
 
+    @property
+    def alert(self) -> str:
+        """The alert whose runbook is about this need; empty without one."""
+        return _ALERTS.get(self, "")
+
+
+_ALERTS: Mapping[Attention, str] = {
+    Attention.HALTED: "CompactordTableHalted",
+    Attention.ERROR: "CompactordTableNotPolled",
+    Attention.DEGRADED: "CompactordBucketsQuarantined",
+    Attention.OVER_STOP: "CompactordRunsOverStopTrigger",
+    Attention.LATE: "CompactordBacklogOld",
+    Attention.NEAR_STOP: "CompactordRunsNearStopTrigger",
+    Attention.PAUSED: "CompactordTablePaused",
+    Attention.UNSUPPORTED: "CompactordTableHalted",
+}
+_ON_ERROR = "If it lasts, correct what the error names."
+
 
 def attempt_text(at_ms: int, now_ms: int) -> str:
     """When the service retries a halted table or a quarantined bucket.
@@ -48,19 +67,23 @@ def attempt_text(at_ms: int, now_ms: int) -> str:
 
 def why_text(table: TableView, now_ms: int) -> str:
     """Why a table is not compacted, when it is retried and what to do; empty for active tables."""
-    halt = table.halt
+    halt, again, action = table.halt, "", action_of(table)
     if halt is not None:
         again = attempt_text(halt.next_try_ms, now_ms) if halt.next_try_ms else ""
-        action = halt.action
-    elif table.status in (TableStatus.DEGRADED, TableStatus.PAUSED) and table.quarantined:
-        first = table.quarantined[0]
-        is_paused = table.status is TableStatus.PAUSED
-        again = "" if is_paused else attempt_text(first.until_ms, now_ms)
-        action = first.action
-    else:
-        return table.why
+    elif table.status is TableStatus.DEGRADED and table.quarantined:
+        again = attempt_text(table.quarantined[0].until_ms, now_ms)
     again = f"; next attempt {again}" if again else ""
     return f"{table.why}{again}{f'. What to do: {action}' if action else ''}"
+
+
+def action_of(table: TableView) -> str:
+    """What an operator can do about a table's status; empty if that is nothing."""
+    if table.halt is not None:
+        return table.halt.action
+    if table.status is TableStatus.ERROR:
+        return _ON_ERROR
+    is_quarantined = table.status in (TableStatus.DEGRADED, TableStatus.PAUSED)
+    return table.quarantined[0].action if is_quarantined and table.quarantined else ""
 
 
 def freshness_text(table: TableView, now_ms: int) -> str:

@@ -23,6 +23,7 @@ from compactord.model import TableName, WorkKind
 from compactord.scheduler.compaction import PriorityClass
 from compactord.service.http import PageResponse
 from compactord.service.page.attention import (
+    action_of,
     attempt_text,
     attention_of,
     freshness_text,
@@ -107,7 +108,15 @@ def environment() -> jinja2.Environment:
         "words": lambda value: value.replace("_", " "),
     }
     names: tuple[type | Callable[..., object], ...] = (
-        *(attempt_text, attention_of, measured_need, freshness_text, is_stale, more_tables),
+        *(
+            action_of,
+            attempt_text,
+            attention_of,
+            measured_need,
+            freshness_text,
+            is_stale,
+            more_tables,
+        ),
         *(columns, drawing_of, notice_severity, rewrite_text, scale_text, max, min, zip),
         *(PriorityClass, RunState, WorkKind, run_state),
     )

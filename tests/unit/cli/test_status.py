@@ -11,6 +11,7 @@ from compactord.cli.command import main
 from compactord.scheduler.compaction import HaltReason
 from compactord.service.view import CatalogView, ServiceView, TableStatus, TableView
 from compactord.table.status import Backlog
+from tests.conftest import REPOSITORY
 from tests.unit.golden.test_http import site_of
 from tests.unit.service.http_client import serving
 from tests.views import MIB, FixedStatus, halt, service_view, table_view
@@ -67,6 +68,9 @@ def test_the_exit_code_is_the_gravest_problem(
     assert found["status"] == expected
     assert bool(found["problems"]) == (expected != "well")
     assert all(each["what"] in text for each in found["problems"])
+    runbooks = {path.stem for path in (REPOSITORY / "deploy" / "runbooks").glob("*.md")}
+    tables = [each for each in found["problems"] if each["what"].startswith("lake.")]
+    assert {each["runbook"] for each in tables} <= runbooks
     assert line.startswith(f"COMPACTORD {word} - ")
     assert line.splitlines()[0].count("|") == 1
 

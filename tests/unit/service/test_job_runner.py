@@ -220,7 +220,9 @@ def test_care_and_discarding_that_fail_are_answered(harness: Harness, error: Exc
     finished = outcome_of(dispatched)
     harness.error = error
     expiry = harness.outcome(replace(SWEEP, kind=ExpireSnapshots(interval_ms=1)))
-    assert expiry == Round(counts={"expire_failures": 1}, has_failed=True)
+    assert isinstance(expiry, Round)
+    assert (expiry.counts, expiry.has_failed) == ({"expire_failures": 1}, True)
+    assert str(error) in (expiry.why_not or "")
     swept = harness.outcome(SWEEP)
     assert isinstance(swept, Round)
     assert not any(swept.counts.values())

@@ -309,7 +309,7 @@ def test_a_table_has_one_notice(status: TableStatus) -> None:
 def test_a_table_that_cannot_be_read_and_a_quarantined_bucket_say_why() -> None:
     night = busy_night().shown.tables[0]
     found = overview(night, table_view("d.t", status=TableStatus.ERROR, error="no such folder"))
-    assert "no such folder What to do: Nothing, if the next poll" in " ".join(found.text.split())
+    assert "no such folder What to do: If it lasts, correct what" in " ".join(found.text.split())
     assert "/runbooks/CompactordTableNotPolled" in found.values("href")
     assert "degraded dt=2026-11-17 bucket 5: data-2f1c.parquet" in found.text
     assert "What to do: Restore the file." in " ".join(found.text.split())
