@@ -285,7 +285,7 @@ def _why_lines(
     is_served: bool = False,
 ) -> Iterator[str]:
     view = detail.view
-    yield f"{shown_name}  ({view.location})"
+    yield f"{shown_name}  ({view.location})" if view.location else shown_name
     state, attention = view.status.value, attention_of(view, now_ms)
     if is_served and view.status is TableStatus.ACTIVE and attention is not Attention.NOTHING:
         state += f", {attention.word}"

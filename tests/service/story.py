@@ -42,6 +42,7 @@ _RULES = [
         },
     },
     LARGE,
+    {"match": {"catalog": "down", "table": r"db\.named"}, "set": {"priority": 9}},
 ]
 # Once the daemon has found what is wrong with the table.
 _LATER_RULE = {"match": {"table": r"db\.stopped"}, "set": _PAUSED}
@@ -64,6 +65,11 @@ _Make = Callable[[Lake, str], _Mend]
 
 def _nothing() -> None:
     """Nothing is wrong with the table itself."""
+
+
+def _drop(lake: Lake, name: str) -> None:
+    """In one step: a table without some of its snapshots is one that lost them."""
+    lake.path(name).rename(lake.warehouse / f"dropped-{name}")
 
 
 def _due(lake: Lake, name: str, **options: str) -> _Mend:
@@ -93,7 +99,7 @@ def _others(lake: Lake, name: str) -> _Mend:
 def _refused(lake: Lake, name: str) -> _Mend:
     _due(lake, name)
     lake.alter(name, {"row-tracking.enabled": "true"})
-    return partial(lake.drop, name)
+    return partial(_drop, lake, name)
 
 
 def _spoiling(pattern: str, content: bytes | None) -> _Make:
@@ -114,14 +120,14 @@ def _newer_schema(lake: Lake, name: str) -> _Mend:
     lake.alter(name, {})
     Keyed(lake.ref(name)).commit()
     (lake.path(name) / "schema" / "schema-1").unlink()
-    return partial(lake.drop, name)
+    return partial(_drop, lake, name)
 
 
 def _overlap(lake: Lake, name: str) -> _Mend:
     # Two files of bucket 0 become one run: more runs than the trigger must be left.
     lake.keyed(name).commit(8)
     spoil(LOCAL, lake.ref(name), 0, DAMAGE["overlap"][0])
-    return partial(lake.drop, name)
+    return partial(_drop, lake, name)
 
 
 def _denied(lake: Lake, name: str) -> _Mend:
@@ -175,7 +181,7 @@ _LAKE: Mapping[str, Case] = {
     "late": Case(_due, alerts=("CompactordBacklogOld",)),
     "paused": Case(_due, "paused", ("rules.0.set.mode",), _PAUSE),
     "stopped": Case(
-        _overlap, "paused", ("rules.3.set.mode", "key range overlaps"), (*_PAUSE, *_DEGRADED)
+        _overlap, "paused", ("rules.4.set.mode", "key range overlaps"), (*_PAUSE, *_DEGRADED)
     ),
     "refused": Case(_refused, "unsupported", ("row-tracking.enabled",), _HALTED),
     "schema": Case(_newer_schema, "unsupported", ("live files have schema 1",), _HALTED),
@@ -195,9 +201,11 @@ _LAKE: Mapping[str, Case] = {
 }
 _POND: Mapping[str, Case] = {"healthy": _LAKE["healthy"], "hole": _HOLE}
 _FAR: Mapping[str, Case] = {"calm": Case(_due, "error", ("has not answered",))}
+# No table is there: a rule names it.
+_DOWN: Mapping[str, Case] = {"named": Case(_empty, "error", ("unreachable", "does not exist"))}
 CASES: Mapping[Name, Case] = {
     (catalog, name): case
-    for catalog, cases in (("lake", _LAKE), ("pond", _POND), ("far", _FAR))
+    for catalog, cases in (("lake", _LAKE), ("pond", _POND), ("far", _FAR), ("down", _DOWN))
     for name, case in cases.items()
     if IS_ROOT or not case.needs_root
 }

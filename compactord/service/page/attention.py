@@ -77,7 +77,7 @@ def why_text(table: TableView, now_ms: int) -> str:
 
 
 def action_of(table: TableView) -> str:
-    """What an operator can do about a table's status; empty if that is nothing."""
+    """Advice for operators about a table's status; empty without any."""
     if table.halt is not None:
         return table.halt.action
     if table.status is TableStatus.ERROR:
