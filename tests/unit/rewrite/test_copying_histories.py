@@ -144,7 +144,7 @@ def pages_copied(subcompaction: Subcompaction, paths: list[Path]) -> int:
     return sum(body in outputs for body in inputs)
 
 
-@pytest.mark.parametrize("seeds", [range(start, start + 3) for start in range(0, 12, 3)])
+@pytest.mark.parametrize("seeds", [range(start, start + 3) for start in (0, 6, 9, 12, 18)])
 def test_rows_are_the_newest_records(tmp_path, seeds):
     copied = 0
     for seed in seeds:
