@@ -166,14 +166,13 @@ class AvroFile(OpenFile):
         with self._opened() as (cursor, header):
             for blocks in self._blocks(cursor, header, size_bytes_min=1):
                 rows = self._decoded(header, blocks, self._present(header, layout))
-                size_bytes: int = rows.nbytes
-                return size_bytes / max(1, rows.num_rows)
+                return float(rows.nbytes) / max(1, rows.num_rows)
         return 0
 
     def _blocks(
         self, cursor: Cursor, header: Header, *, size_bytes_min: int = _DECODED_BYTES
     ) -> Iterator[list[Block]]:
-        """The blocks of the file, of at least so many bytes together but for the last ones."""
+        """The blocks of the file in lists of at least `size_bytes_min`; the last one may be smaller."""
         blocks: list[Block] = []
         size_bytes = 0
         for count, packed in packed_blocks(cursor, header):

@@ -50,8 +50,8 @@ class DecodedBlocks:
     """The wanted columns of all records, in block order.
 
     `data` is all blocks back to back, padded at the end. `records` are contiguous. Text, bytes and
-    `raw` columns are spans; a float, double or boolean is the place of its bytes. `valid` tells for
-    columns that may be null where they are not.
+    `raw` columns are spans; a float, double or boolean is the place of its bytes. `valid` has, for
+    columns that may be null, whether each value is not.
     """
 
     data: Bytes
