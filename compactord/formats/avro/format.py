@@ -172,7 +172,7 @@ class AvroFile(OpenFile):
     def _blocks(
         self, cursor: Cursor, header: Header, *, size_bytes_min: int = _DECODED_BYTES
     ) -> Iterator[list[Block]]:
-        """The blocks of the file in lists of at least `size_bytes_min`; the last one may be smaller."""
+        """The blocks of the file in lists of `size_bytes_min` or more; the last may be smaller."""
         blocks: list[Block] = []
         size_bytes = 0
         for count, packed in packed_blocks(cursor, header):
