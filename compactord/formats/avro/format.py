@@ -166,7 +166,8 @@ class AvroFile(OpenFile):
         with self._opened() as (cursor, header):
             for blocks in self._blocks(cursor, header, size_bytes_min=1):
                 rows = self._decoded(header, blocks, self._present(header, layout))
-                return float(rows.nbytes) / max(1, rows.num_rows)
+                mean: float = rows.nbytes / max(1, rows.num_rows)
+                return mean
         return 0
 
     def _blocks(
