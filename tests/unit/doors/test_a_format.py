@@ -170,5 +170,5 @@ def test_where_nobody_registers_it_new_and_old_files_of_it_are_refused() -> None
     with pytest.raises(UnsupportedTable, match="it has files of format arrow"):
         builders.compact(storage, table, strategy=Strategy.FULL)
     builders.set_options(storage, table, {"file.format": "arrow"})
-    with pytest.raises(UnsupportedTable, match="=arrow: only parquet, orc files are written"):
+    with pytest.raises(UnsupportedTable, match="=arrow: only parquet, orc, avro files are written"):
         builders.compact(storage, table)

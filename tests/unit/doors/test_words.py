@@ -35,8 +35,11 @@ _ROOMS = [
             "engine/jvm.py",
         ),
     ),
-    # The format of manifests.
-    (r"\bavro\b(?!\.(?:types|columns|container) import)", ("paimon/",)),
+    # Also the format of manifests.
+    (
+        r"\bavro\b(?!\.(?:types|columns|container) import)",
+        ("paimon/", "formats/avro/", "formats/registry.py"),
+    ),
     ("deduplicate", _ENGINES),
     ("partial-update", _ENGINES),
     ("first-row", _ENGINES),
