@@ -160,7 +160,8 @@ class FormatError(ErrorAtPath):
 class DataFileDamaged(FormatError):
     """A data file, or its deletion vector's file, is not as it was written, for any schema.
 
-    Its size is not the manifest's, a checksum is wrong, or its footer cannot be decoded.
+    Its size is not the manifest's, a checksum is wrong, or its footer or a page header cannot be
+    decoded.
     """
 
 

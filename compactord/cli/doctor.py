@@ -178,7 +178,7 @@ def _table_checks(name: str, catalog: Catalog, config: ServiceConfig) -> Iterato
         found = f"{count}; errors: {len(unreadable)}, first: {unreadable[0]}"
         yield failed_check(f"{name}: tables", found, mend(unreadable[0]))
     else:
-        found = f"{count} in {catalog.warehouse}, all readable"
+        found = f"{count} in {catalog.warehouse}, with readable schemas"
         if not listed.tables:
             found = f"no tables yet in {catalog.warehouse}"
         yield Check(name=f"{name}: tables", verdict=Verdict.OK, found=found)

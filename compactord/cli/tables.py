@@ -215,8 +215,10 @@ def tables(args: argparse.Namespace) -> int:
         "unreadable": unlisted,
     }
     parts = [f"{count} {state}" for state, count in sorted(counts.items())]
-    parts += [f"{len(unlisted)} not listed"] if unlisted else []
-    lines = [*_text(found), summary_text(len(found), parts)]
+    summary = summary_text(len(found), parts)
+    if unlisted:
+        summary += f"; not listed: {', '.join(unlisted)}"
+    lines = [*_text(found), summary]
     if args.url is not None:
         lines += [f"{what}: {why}" for what, why in unlisted.items()]
     elif found:

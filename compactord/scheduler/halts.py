@@ -187,6 +187,10 @@ _ADVICE = {
         "message has one. `compactord verify` lists all missing files, deletion vectors included. "
         "No snapshot expires meanwhile."
     ),
+    ErrorKind.OBJECT_NOT_FOUND: (
+        "Restore the file that the message names, or roll the table back to a snapshot that does "
+        "not need it; then send SIGHUP. `compactord verify` lists what is missing."
+    ),
     ErrorKind.STORE_FULL: (
         "Make room, or raise the quota, where the table lives; then send SIGHUP."
     ),

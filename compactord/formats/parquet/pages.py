@@ -29,7 +29,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compactord.errors import FormatError
+from compactord.errors import DataFileDamaged, FormatError
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.conversion import top_column
 from compactord.formats.parquet.copying import Location, decoded_locations
@@ -87,6 +87,10 @@ _CODECS = {
 }
 
 
+class NoHeader(ValueError):
+    """Bytes that are no page header, where one begins."""
+
+
 class PageHeader(NamedTuple):
     """A decoded page header. Sizes are in bytes; `stored_size` excludes the header's own `length`.
 
@@ -121,11 +125,16 @@ class Pages:
         return cls(lambda start, size: stream.read_at(size, start), stream.size())
 
     def header(self, start: int) -> PageHeader:
-        """Decode the header at an offset. Raises `ValueError` if there is none."""
+        """Decode the header at an offset. Raises `NoHeader` if there is none."""
         try:
             return _header(self.read(start, _USUAL_BYTES))
         except ValueError:
-            return _header(self.read(start, MOST_BYTES))
+            try:
+                return _header(self.read(start, MOST_BYTES))
+            except ValueError as error:
+                raise NoHeader(
+                    f"its page at byte {start} has no readable header ({error})"
+                ) from error
 
 
 def page_sizes(header: bytes) -> tuple[int, int] | None:
@@ -424,7 +433,7 @@ class ChunkCheck:
     def advance(self, limit: int) -> None:
         """Check the headers before this offset, and the sums at the end of the chunk.
 
-        Raises `FormatError`.
+        Raises `FormatError`, for bytes that are no header `DataFileDamaged`.
         """
         try:
             self._check_pages(limit)
@@ -437,6 +446,8 @@ class ChunkCheck:
                 self._check_sums()
             elif self._encodings:
                 _check_named(self._meta, self._encodings, self._levels)
+        except NoHeader as error:
+            raise DataFileDamaged(self._path, f"{self._where}: {error}") from error
         except ValueError as error:
             raise FormatError(self._path, f"{self._where}: {error}") from error
 

@@ -61,7 +61,7 @@ def service_notices(view: ServiceView, now_ms: int) -> Iterator[Notice]:
             "bad",
             f"The configuration {config.path} could not be reloaded; "
             "the last valid one stays in effect.",
-            config.error,
+            " ".join(config.error.split()),
             "Correct the file, then send SIGHUP; `compactord config check` names every error.",
             "CompactordConfigReloadFailed",
         )

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from compactord.errors import FormatError
+from compactord.errors import DataFileDamaged, FormatError
 from compactord.formats.layout import append_layout, row_range
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.copying import footer_of
@@ -201,7 +201,7 @@ def test_a_page_that_arrow_would_pass_over_is_refused(tmp_path):
     file = written(tmp_path, **KINDS["as Java"])
     page = file.pages("s")[1]
     file.with_header(page, thrift.encode({**page.header, TYPE: thrift.i32(1)}))
-    assert_refused(file, "column s, row group 0: unknown page type 1")
+    assert_refused(file, "column s, row group 0: its page at byte .*unknown page type 1")
 
 
 def test_only_the_row_groups_of_a_range_are_looked_at(tmp_path):
@@ -355,7 +355,17 @@ def test_a_page_of_less_than_no_bytes_is_refused(tmp_path):
     page = file.pages("s")[1]
     negative = thrift.i32(-page.header[3].value)
     file.with_header(page, thrift.encode({**page.header, 3: negative}))
-    assert_refused(file, "column s, row group 0: negative size or value count in a page header")
+    assert_refused(file, "column s, row group 0: its page .*negative size or value count")
+
+
+def test_a_header_that_was_overwritten_proves_damage(tmp_path):
+    file = written(tmp_path, **KINDS["as Java"])
+    page = file.pages("s")[1]
+    content = bytearray(file.path.read_bytes())
+    content[page.start : page.start + 64] = bytes(64)
+    file.path.write_bytes(content)
+    with pytest.raises(DataFileDamaged, match="has no readable header"):
+        file.read()
 
 
 def test_a_chunk_outside_of_the_file_is_refused(tmp_path):
