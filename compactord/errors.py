@@ -233,6 +233,10 @@ class ErrorKind(enum.StrEnum):
         """The kind of an error."""
         return cls(type(error).__name__)
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[type[Self], tuple[str]]:
+        # Python 3.11 pickles members by name, which other values lack.
+        return type(self), (self.value,)
+
     @classmethod
     def _missing_(cls, value: object) -> Self:
         kind = str.__new__(cls, value)

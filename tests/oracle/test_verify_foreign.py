@@ -247,11 +247,7 @@ CASES: dict[str, Case] = {
         unknown_without_pages=_ORC_MANIFESTS,
     ),
     "orc files": Case(options={"file.format": "orc"}),
-    "avro files": Case(
-        options={"file.format": "avro"},
-        unknown=("there is no reader for format avro",),
-        unknown_without_pages=("there is no reader for format avro",),
-    ),
+    "avro files": Case(options={"file.format": "avro"}),
     "file indexes": Case(
         options={"file-index.bloom-filter.columns": "v", "file-index.in-manifest-threshold": "1 B"},
         unknown=("extra files of data files, such as file indexes",),
@@ -267,8 +263,6 @@ CASES: dict[str, Case] = {
     "postponed": Case(
         options={"bucket": "-2"},
         write_only=True,
-        unknown=("there is no reader for format avro",),
-        unknown_without_pages=("there is no reader for format avro",),
     ),
     "row tracking": Case(keyed=False, options={"bucket": "-1", "row-tracking.enabled": "true"}),
     "data evolution": Case(
