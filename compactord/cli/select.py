@@ -162,7 +162,7 @@ def choose(args: argparse.Namespace) -> TableSelection:
         what = f"database {args.database}" if args.database else f"--tables {args.tables}"
         places = ", ".join(catalog.warehouse for catalog in catalogs.values())
         hint = suggestion(args, {(table.database, table.full_name) for table in known})
-        raise TableNotFound(f"there is no table of {what} in {places}{hint}")
+        raise TableNotFound(f"{what} matches no table in {places}{hint}")
     return TableSelection(
         loaded=loaded,
         is_single=is_single,

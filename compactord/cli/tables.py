@@ -186,7 +186,7 @@ def _chosen(args: argparse.Namespace, view: ServiceView) -> list[TableView]:
     wanted = args.table or args.database or args.tables or args.catalog
     if wanted is not None and not chosen:
         hint = suggestion(args, {(t.name.database, _full_name(t)) for t in view.tables})
-        raise TableNotFound(f"the service at {args.url} has no table of {wanted}{hint}")
+        raise TableNotFound(f"the service at {args.url} has no table {wanted}{hint}")
     return sorted(chosen, key=lambda table: str(table.name))
 
 

@@ -202,7 +202,7 @@ def test_a_catalog_that_was_never_listed_is_named_everywhere(
     finally:
         service.server.stop()
     assert answer["unreadable"] == {"catalog lake": trouble}
-    assert listed == f"0 tables: 1 not listed\ncatalog lake: {trouble}\n"
+    assert listed == f"0 tables; not listed: catalog lake\ncatalog lake: {trouble}\n"
     # Without an error its first listing still runs: `top` shows only what needs an operator.
     assert (trouble in shown) == bool(error)
     assert trouble in page
@@ -244,13 +244,13 @@ def test_why_says_what_the_service_knows(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "expected", "code"),
     [
-        (("why", "d.none", "--url", "URL"), "has no table of d.none", 2),
-        (("why", "d.cal", "--url", "URL"), "has no table of d.cal; did you mean d.calm", 2),
+        (("why", "d.none", "--url", "URL"), "has no table d.none", 2),
+        (("why", "d.cal", "--url", "URL"), "has no table d.cal; did you mean d.calm", 2),
         (("why", "lake.d.calm", "--url", "URL"), "lake.d.calm  (", 0),
         (("tables", "--table", "lake.d.calm", "--url", "URL"), "1 table: 1 active", 0),
-        (("tables", "--table", "pond.d.calm", "--url", "URL"), "has no table of pond.d.calm", 2),
+        (("tables", "--table", "pond.d.calm", "--url", "URL"), "has no table pond.d.calm", 2),
         (("tables", "--tables", "calm", "--url", "URL"), "; did you mean d.calm?", 2),
-        (("tables", "--tables", r"x\..*", "--url", "URL"), "has no table of", 2),
+        (("tables", "--tables", r"x\..*", "--url", "URL"), "has no table", 2),
         (("why", "d.calm", "--url", "URL", "--bucket", "1"), "need --config or --warehouse", 2),
         (("why", "d.calm", "--url", "URL", "--set", "a=b"), "--set needs --config", 2),
         (("tables", "--url", "URL", "--metastore", "jdbc"), "need --warehouse", 2),

@@ -119,7 +119,7 @@ def test_an_empty_warehouse_has_no_tables_yet(
     assert said(capsys, *where) == "no tables yet\n"
     keyed(tmp_path, "logs.clicks")
     if choice not in ((), ("--all",)):
-        assert "there is no table of" in said(capsys, *where, code=2)
+        assert "matches no table" in said(capsys, *where, code=2)
 
 
 def test_a_warehouse_that_is_not_there_is_an_error(
