@@ -217,6 +217,7 @@ def tables(args: argparse.Namespace) -> int:
     parts = [f"{count} {state}" for state, count in sorted(counts.items())]
     summary = summary_text(len(found), parts)
     if unlisted:
+        summary = summary if found else "0 tables"
         summary += f"; not listed: {', '.join(unlisted)}"
     lines = [*_text(found), summary]
     if args.url is not None:
