@@ -306,7 +306,9 @@ def _why_lines(
     if interval_ms := view.discovery_interval_ms:
         left_ms = max(0, view.last_poll_ms + interval_ms - now_ms)
         every = detail.poll or interval_text(interval_ms)
-        yield f"the service polls it every {every}, next within {age_text(left_ms)}"
+        has_failed = view.status is TableStatus.ERROR or view.halt is not None
+        when = "less often after failures" if has_failed else f"next within {age_text(left_ms)}"
+        yield f"the service polls it every {every}, {when}"
     yield from (f"note: {warning}" for warning in view.info.warnings)
     for each in view.quarantined:
         yield (
