@@ -73,6 +73,11 @@ def explained(
 
 def _when(detail: TableDetail, bucket: BucketDetail, policy: TablePolicy) -> str:
     """When the service begins the bucket's pick."""
+    if any(
+        (q.partition, q.bucket) == (bucket.partition, bucket.bucket)
+        for q in detail.view.quarantined
+    ):
+        return "when its quarantine ends"
     if detail.view.status not in (TableStatus.ACTIVE, TableStatus.DEGRADED):
         return f"not by the service, as the table is {detail.view.status.value}"
     closed = bucket.kind is not None and detail.closed_windows.get(bucket.kind)

@@ -14,7 +14,7 @@ from compactord.clock import SystemClock
 from compactord.config.load import load_config
 from compactord.paimon.schema import TableRef
 from compactord.service.codec import plain
-from compactord.service.view import TableDetail
+from compactord.service.view import QuarantineView, TableDetail
 from compactord.service.why import explained
 from compactord.table.explain import bucket_details
 from tests.unit.cli.warehouses import LOCAL, RULES, answered, append, configuration, keyed, said
@@ -265,3 +265,30 @@ def test_a_service_explains_a_table_as_the_command_does(
     (bucket,), (known,) = served["buckets"], expected["buckets"]
     assert {key: bucket[key] for key in known} == known
     assert served["rules"] != []
+
+
+@pytest.mark.parametrize(
+    ("quarantined", "later"),
+    [((), "within 10 s"), ((7,), "within 10 s"), ((7, 0), "when its quarantine ends")],
+)
+def test_a_quarantined_bucket_is_not_picked_before(
+    quarantined: tuple[int, ...], later: str, tmp_path: Path
+) -> None:
+    config = configuration(tmp_path, "catalogs: {lake: {warehouse: WH}}")
+    table, clock = keyed(tmp_path / "wh", "d.t", commits=6), SystemClock()
+    compactor = compactor_of(LOCAL, table, clock=clock, append_wait_ms=3_600_000)
+    compactor.cycle((), ALL)
+    assert compactor.last_plan is not None
+    failed = tuple(
+        QuarantineView(partition="", bucket=bucket, failures=2, message="bad", until_ms=0)
+        for bucket in quarantined
+    )
+    view = table_view("d.t", quarantined=failed, quarantined_count=len(failed))
+    found = explained(
+        TableDetail(view=view, buckets=bucket_details(compactor.last_plan), bucket_count=1),
+        compactor.last_plan.table,
+        load_config(str(config), environ={}),
+        now_ms=clock.now_ms(),
+        zone=clock.time_zone,
+    )
+    assert found.buckets[0].later.startswith(later)
