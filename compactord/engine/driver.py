@@ -64,6 +64,11 @@ _POLL_SECONDS = 0.01
 _LAST_MOMENT_SECONDS = 2.0
 
 
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record is not py4j's, which also logs by the root logger."""
+    return "/py4j/" not in record.pathname
+
+
 class Driver:
     """A running SparkContext, `context`, in its own JVM. A process can have one at a time."""
 
@@ -139,6 +144,7 @@ class Driver:
 
         # It logs broken connections with a stack, but the callers get the error anyway.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(_is_not_of_py4j)
         alone = starts_without_submit(self._master, settings)
         java = find_java(pyspark.__version__, os.environ, None if alone else self.scratch)
         if SparkContext._active_spark_context is not None:
