@@ -14,7 +14,13 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from compactord.errors import DataFileDamaged, FormatError, ObjectNotFound, TransientStorageError
+from compactord.errors import (
+    DataFileDamaged,
+    FormatError,
+    ObjectNotFound,
+    TransientStorageError,
+    UnreadableColumn,
+)
 from compactord.formats.finding import Finder, StreamFinder
 from compactord.formats.layout import Layout, RowRange
 from compactord.model import Encoding, InputFile
@@ -130,6 +136,17 @@ class OpenFile(ABC):
         Raises `FormatError` when the file is not the one that its record describes: its size
         differs, or a column is missing or has another type than declared.
         """
+
+    def require_rows(self, rows: int) -> None:
+        """Raises `DataFileDamaged` unless `rows` is the number in the manifest."""
+        if rows != self.file.row_count:
+            raise DataFileDamaged(
+                self.file.path, f"{rows} rows, {self.file.row_count} in the manifest"
+            )
+
+    def unreadable(self, field: DataField | pa.Field, why: str) -> UnreadableColumn:
+        """The error of a column that cannot be read as the table's."""
+        return UnreadableColumn(self.file.path, f"column {field.name}: {why}")
 
     def check(self, layout: Layout) -> None:  # noqa: B027 - a format without a schema has none
         """Raise the errors of `batches` that the file's metadata shows, without reading rows."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,11 +11,12 @@ from compactord.paimon.avro.container import open_container
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_same_outcome
 from tests.oracle.judge import Judge
+from tests.oracle.of_types import Pools, rows_of_types, table_of_types
 from tests.oracle.samples import EVERY_TYPE
 
 # Java writes neither times nor moments of so many digits to Avro.
 _TOO_FINE = re.compile(r"TIMESTAMP(_LTZ)?\([789]\)|TIME\([4-9]\)")
-_POOLS: Mapping[str, tuple[Any, list[Any]]] = {
+_POOLS: Pools = {
     kind: found for kind, found in EVERY_TYPE.items() if not _TOO_FINE.search(str(found[0]))
 }
 _AVRO = {"file.format": "avro"}
@@ -39,39 +37,19 @@ _LAYOUTS: dict[str, tuple[bool, dict[str, str]]] = {
 }
 
 
-def _rows(kinds: Sequence[str], count: int, *, seed: int, first: int = 0) -> list[list[Any]]:
-    chance = random.Random(seed)
-    pools = [_POOLS[kind][1] for kind in kinds]
-    return [
-        [first + number, *(None if chance.random() < 0.15 else chance.choice(p) for p in pools)]
-        for number in range(count)
-    ]
-
-
-def _table(
-    judge: Judge, path: Path, kinds: Sequence[str], *, key: bool, options: Mapping[str, str]
-) -> LiveTable:
-    return LiveTable(
-        judge=judge,
-        path=path,
-        columns=(
-            ("id", "INT NOT NULL"),
-            *((f"c_{kind.replace('-', '_')}", _POOLS[kind][0]) for kind in kinds),
-        ),
-        primary_key=("id",) if key else (),
-        options={**_AVRO, **options},
-    ).create()
-
-
 @pytest.mark.parametrize("layout", _LAYOUTS)
 def test_every_type_that_avro_shares_compacts_as_in_java(
     judge: Judge, tmp_path: Path, layout: str
 ) -> None:
     key, options = _LAYOUTS[layout]
     kinds = list(_POOLS)
-    table = _table(judge, tmp_path / "db.db" / "t", kinds, key=key, options=options)
+    columns, path = (
+        {f"c_{kind.replace('-', '_')}": _POOLS[kind][0] for kind in kinds},
+        tmp_path / "db.db" / "t",
+    )
+    table = table_of_types(judge, path, columns, key=key, options={**_AVRO, **options})
     for commit in range(6):
-        table.write(_rows(kinds, 40, seed=commit, first=0 if key else 40 * commit))
+        table.write(rows_of_types(_POOLS, kinds, 40, seed=commit, first=0 if key else 40 * commit))
     twin = table.copy("java")
     assert table.settle(Strategy.FULL).snapshots
     table.check()
@@ -79,7 +57,7 @@ def test_every_type_that_avro_shares_compacts_as_in_java(
     assert_same_outcome(table, twin)
 
     for commit in range(2):
-        table.write(_rows(kinds, 40, seed=10 + commit, first=1000 + 20 * commit))
+        table.write(rows_of_types(_POOLS, kinds, 40, seed=10 + commit, first=1000 + 20 * commit))
     table.java_settle(full=True)
     table.check()
 

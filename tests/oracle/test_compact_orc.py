@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyarrow import orc
@@ -13,6 +10,7 @@ from pyarrow import orc
 from compactord.plan.table import Strategy
 from tests.oracle.differential import LiveTable, assert_filters, assert_same_outcome
 from tests.oracle.judge import Judge
+from tests.oracle.of_types import Pools, rows_of_types, table_of_types
 from tests.oracle.samples import ATOMIC, EVERY_TYPE
 
 _ALL_ZONES = ["-1000:0", "0:0", "1000:0", "1700000000000:0", "9000000000000:0", "-8520336000000:0"]
@@ -23,7 +21,7 @@ _MOMENTS = {
     "timestamp-6": ("TIMESTAMP(6)", [*_ALL_ZONES, "-86401123:0", "1700000000123:456000"]),
 }
 _REFUSED = ("timestamp", "nanoseconds", "times", "row-of-required")
-_POOLS: Mapping[str, tuple[Any, list[Any]]] = {
+_POOLS: Pools = {
     **{k: v for k, v in EVERY_TYPE.items() if not any(word in k for word in _REFUSED)},
     **_MOMENTS,
 }
@@ -46,30 +44,6 @@ _LAYOUTS: dict[str, tuple[bool, dict[str, str]]] = {
 _INEXACT = ("float", "double", "char")
 
 
-def _rows(kinds: Sequence[str], count: int, *, seed: int, first: int = 0) -> list[list[Any]]:
-    chance = random.Random(seed)
-    pools = [_POOLS[kind][1] for kind in kinds]
-    return [
-        [first + number, *(None if chance.random() < 0.15 else chance.choice(p) for p in pools)]
-        for number in range(count)
-    ]
-
-
-def _table(
-    judge: Judge, path: Path, kinds: Sequence[str], *, key: bool, options: Mapping[str, str]
-) -> LiveTable:
-    return LiveTable(
-        judge=judge,
-        path=path,
-        columns=(
-            ("id", "INT NOT NULL"),
-            *((f"c-{kind}", _POOLS[kind][0]) for kind in kinds),
-        ),
-        primary_key=("id",) if key else (),
-        options={**_ORC, **options},
-    ).create()
-
-
 @pytest.mark.parametrize("are_exact", [False, True])
 @pytest.mark.parametrize("layout", _LAYOUTS)
 def test_every_type_that_orc_shares_compacts_as_in_java(
@@ -77,9 +51,10 @@ def test_every_type_that_orc_shares_compacts_as_in_java(
 ) -> None:
     key, options = _LAYOUTS[layout]
     kinds = [kind for kind in _POOLS if (kind not in _INEXACT) or not are_exact]
-    table = _table(judge, tmp_path / "db.db" / "t", kinds, key=key, options=options)
+    columns, path = {f"c-{kind}": _POOLS[kind][0] for kind in kinds}, tmp_path / "db.db" / "t"
+    table = table_of_types(judge, path, columns, key=key, options={**_ORC, **options})
     for commit in range(6):
-        table.write(_rows(kinds, 40, seed=commit, first=0 if key else 40 * commit))
+        table.write(rows_of_types(_POOLS, kinds, 40, seed=commit, first=0 if key else 40 * commit))
     twin = table.copy("java")
     assert table.settle(Strategy.FULL).snapshots
     table.check()
@@ -88,7 +63,7 @@ def test_every_type_that_orc_shares_compacts_as_in_java(
         assert_same_outcome(table, twin)
 
     for commit in range(2):
-        table.write(_rows(kinds, 40, seed=10 + commit, first=1000 + 20 * commit))
+        table.write(rows_of_types(_POOLS, kinds, 40, seed=10 + commit, first=1000 + 20 * commit))
     table.java_settle(full=True)
     table.check()
 

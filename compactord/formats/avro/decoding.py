@@ -14,10 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from compactord.formats.avro.schema import moment_unit
-from compactord.formats.avro.values import UNITS, column_of
-from compactord.paimon.avro.columns import DecodedBlocks, Span, decode_blocks
-from compactord.paimon.avro.container import Block, compile_schema, values_at
+from compactord.formats.avro.values import column_of, of_numbers
+from compactord.paimon.avro.columns import DecodedBlocks, Span, UnusualEncoding, decode_blocks
+from compactord.paimon.avro.container import (
+    AvroSchema,
+    Block,
+    compile_schema,
+    decode_with_bytes,
+    values_at,
+)
 from compactord.paimon.avro.types import plain_type, renamed, without_null
 from compactord.paimon.types import (
     BINARIES,
@@ -36,21 +41,6 @@ _FLOATS: dict[TypeRoot, np.dtype[Any]] = {
 }
 
 
-def columns_of(
-    schema: Any, blocks: Sequence[Block], fields: Sequence[DataField], path: str
-) -> list[pa.Array]:
-    """The columns `fields` of all records; `schema` is the resolved schema of a record.
-
-    Raises `FormatError` and `UnusualEncoding` as `decode_blocks`, and `pa.ArrowInvalid` and
-    `OverflowError` for values that a column's type does not hold.
-    """
-    flat = [each.name for each in fields if isinstance(each.type, AtomicType)]
-    nested = [each.name for each in fields if not isinstance(each.type, AtomicType)]
-    decoded = decode_blocks(plain_type(schema), blocks, values=flat, raw=nested, path=path)
-    schemas = column_schemas(schema)
-    return [_column(decoded, field, schemas[field.name], path) for field in fields]
-
-
 def column_schemas(schema: Any) -> Mapping[str, Any]:
     """The schema of each column of a record, or of a union of null and a record.
 
@@ -62,12 +52,58 @@ def column_schemas(schema: Any) -> Mapping[str, Any]:
     return {each["name"]: each["type"] for each in record["fields"]}
 
 
-def _column(decoded: DecodedBlocks, field: DataField, schema: Any, path: str) -> pa.Array:
-    if isinstance(field.type, AtomicType):
-        return _atomic(decoded, field.name, field.type)
-    starts = decoded.spans[field.name].start.tolist()
-    values = values_at(compile_schema(renamed(schema, "r")), decoded.data.tobytes(), starts, path)
-    return column_of(values, field.type)
+class RecordDecoder:
+    """Decodes records of a file into the columns `fields`; `schema` is the file's, resolved.
+
+    `records` is the same schema for records that are decoded one by one.
+    """
+
+    def __init__(
+        self, schema: Any, records: AvroSchema, fields: Sequence[DataField], path: str
+    ) -> None:
+        self._plain, self._records = plain_type(schema), records
+        self._fields, self._path = fields, path
+        self._flat = [each.name for each in fields if isinstance(each.type, AtomicType)]
+        schemas = column_schemas(schema)
+        self._nested = {
+            each.name: compile_schema(renamed(schemas[each.name], "r"))
+            for each in fields
+            if not isinstance(each.type, AtomicType)
+        }
+
+    def columns(self, blocks: Sequence[Block]) -> pa.RecordBatch:
+        """The columns of all records of these blocks.
+
+        Raises `FormatError` for damage, and `pa.ArrowInvalid` and `OverflowError` for values that a
+        column's type does not hold.
+        """
+        try:
+            decoded = decode_blocks(
+                self._plain, blocks, values=self._flat, raw=self._nested, path=self._path
+            )
+        except UnusualEncoding:
+            columns = self._one_by_one(blocks)
+        else:
+            columns = [self._column(decoded, field) for field in self._fields]
+        return pa.RecordBatch.from_arrays(columns, names=[each.name for each in self._fields])
+
+    def _one_by_one(self, blocks: Sequence[Block]) -> list[pa.Array]:
+        records = [
+            record
+            for block in blocks
+            for record, _ in decode_with_bytes(self._records, block, self._path)
+        ]
+        return [
+            column_of([each[field.name] for each in records], field.type) for field in self._fields
+        ]
+
+    def _column(self, decoded: DecodedBlocks, field: DataField) -> pa.Array:
+        if isinstance(field.type, AtomicType):
+            return _atomic(decoded, field.name, field.type)
+        starts = decoded.spans[field.name].start.tolist()
+        schema = self._nested[field.name]
+        values = values_at(schema, decoded.data.tobytes(), starts, self._path)
+        return column_of(values, field.type)
 
 
 def _atomic(decoded: DecodedBlocks, name: str, type_: AtomicType) -> pa.Array:
@@ -80,11 +116,7 @@ def _atomic(decoded: DecodedBlocks, name: str, type_: AtomicType) -> pa.Array:
     if root in FLOATS or root is TypeRoot.BOOLEAN:
         return pa.array(_fixed(decoded, name, root), mask=mask)
     numbers = pa.array(decoded.integers[name], pa.int64(), mask=mask)
-    if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
-        return numbers.cast(pa.timestamp(UNITS[moment_unit(type_)], wanted.tz)).cast(wanted)
-    if root in (TypeRoot.DATE, TypeRoot.TIME):
-        return numbers.cast(pa.int32()).cast(wanted)
-    return numbers.cast(wanted)
+    return of_numbers(numbers, type_, wanted)
 
 
 def _fixed(decoded: DecodedBlocks, name: str, root: TypeRoot) -> npt.NDArray[Any]:

@@ -19,6 +19,7 @@ from compactord.formats.avro.values import UNITS
 from compactord.paimon.types import (
     BINARIES,
     FLOATS,
+    MOMENTS,
     TEXTS,
     ArrayType,
     AtomicType,
@@ -90,7 +91,7 @@ def _atomic(column: pa.Array, type_: AtomicType) -> pa.BinaryArray:
         return _fixed(column.to_numpy(zero_copy_only=False).view(np.uint8))
     if root is TypeRoot.DECIMAL:
         return _with_size(_digits(column))
-    if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+    if root in MOMENTS:
         column = column.cast(pa.timestamp(UNITS[moment_unit(type_)], column.type.tz))
     elif root in (TypeRoot.DATE, TypeRoot.TIME):
         column = column.cast(pa.int32())

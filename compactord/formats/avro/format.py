@@ -21,10 +21,9 @@ from compactord.errors import (
     UnsupportedTable,
 )
 from compactord.formats.avro import NAME
-from compactord.formats.avro.decoding import column_schemas, columns_of
+from compactord.formats.avro.decoding import RecordDecoder, column_schemas
 from compactord.formats.avro.encoding import encoded_rows
 from compactord.formats.avro.schema import column_schema, comparable, file_schema, holds
-from compactord.formats.avro.values import column_of
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
 from compactord.formats.layout import (
     Layout,
@@ -35,14 +34,13 @@ from compactord.formats.layout import (
 )
 from compactord.formats.row_bounds import RowBounds
 from compactord.model import InputFile
-from compactord.paimon.avro.columns import UnusualEncoding
 from compactord.paimon.avro.container import (
     Block,
     BlockWriter,
     Cursor,
     Header,
+    checked_block,
     compile_schema,
-    decode_with_bytes,
     packed_blocks,
     read_header,
 )
@@ -129,18 +127,16 @@ class AvroFile(OpenFile):
             absent = set(layout.row_names) - set(present.row_names)
             partition = partition_arrays(layout, absent)
             row = 0
+            decoder = self._decoder(header, present)
             for blocks in self._blocks(cursor, header):
-                found = self._decoded(header, blocks, present)
+                found = self._decoded(decoder, blocks)
                 rows = table_columns(
                     found, layout.row_schema, self.file.path, partition, self._cast
                 )
                 for start in range(0, rows.num_rows, batch_rows):
                     yield row + start, rows.slice(start, batch_rows)
                 row += rows.num_rows
-            if row != self.file.row_count:
-                raise DataFileDamaged(
-                    self.file.path, f"{row} rows, {self.file.row_count} in the manifest"
-                )
+            self.require_rows(row)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[Cursor, Header]]:
@@ -164,8 +160,9 @@ class AvroFile(OpenFile):
     def row_bytes(self, layout: Layout) -> float:
         """Mean bytes of a decoded row in memory, by the first block; 0 without rows."""
         with self._opened() as (cursor, header):
+            decoder = self._decoder(header, self._present(header, layout))
             for blocks in self._blocks(cursor, header, size_bytes_min=1):
-                rows = self._decoded(header, blocks, self._present(header, layout))
+                rows = self._decoded(decoder, blocks)
                 mean: float = rows.nbytes / max(1, rows.num_rows)
                 return mean
         return 0
@@ -178,11 +175,7 @@ class AvroFile(OpenFile):
         size_bytes = 0
         for count, packed in packed_blocks(cursor, header):
             data = decompressed(header.codec, packed, BLOCK_BYTES_MAX, self.file.path)
-            if count > len(data):
-                raise FormatError(
-                    self.file.path, f"a block of {len(data)} bytes claims {count} records"
-                )
-            blocks.append(Block(count, data))
+            blocks.append(checked_block(count, data, self.file.path))
             size_bytes += len(data)
             if size_bytes >= size_bytes_min:
                 yield blocks
@@ -190,25 +183,16 @@ class AvroFile(OpenFile):
         if blocks:
             yield blocks
 
-    def _decoded(self, header: Header, blocks: Sequence[Block], present: Layout) -> pa.RecordBatch:
-        """The columns of all records of these blocks."""
-        path, fields = self.file.path, present.row_fields
+    def _decoder(self, header: Header, present: Layout) -> RecordDecoder:
+        schema = self._schema(header)
+        return RecordDecoder(schema, header.schema, present.row_fields, self.file.path)
+
+    def _decoded(self, decoder: RecordDecoder, blocks: Sequence[Block]) -> pa.RecordBatch:
         try:
-            try:
-                columns = columns_of(self._schema(header), blocks, fields, path)
-            except UnusualEncoding:
-                records = [
-                    record
-                    for block in blocks
-                    for record, _ in decode_with_bytes(header.schema, block, path)
-                ]
-                columns = [
-                    column_of([each[field.name] for each in records], field.type)
-                    for field in fields
-                ]
+            return decoder.columns(blocks)
         except (pa.ArrowInvalid, OverflowError) as error:
-            raise UnreadableColumn(path, f"a value does not fit its column ({error})") from error
-        return pa.RecordBatch.from_arrays(columns, names=list(present.row_names))
+            why = f"a value does not fit its column ({error})"
+            raise UnreadableColumn(self.file.path, why) from error
 
     def _schema(self, header: Header) -> Any:
         """The resolved schema of the records, which are perhaps in a union with null."""
@@ -227,22 +211,17 @@ class AvroFile(OpenFile):
 
         def check(there: pa.Field, field: DataField, wanted: pa.Field) -> None:
             if not holds(field.type):
-                raise self._unreadable(
-                    field, f"{type_text(field.type)} is not read from Avro files"
-                )
+                raise self.unreadable(field, f"{type_text(field.type)} is not read from Avro files")
             found, own = comparable(columns[there.name]), comparable(_schema_of(field))
             if found != own:
                 text = f"the file has {found}, the table {type_text(field.type)}"
-                raise self._unreadable(field, text)
+                raise self.unreadable(field, text)
 
         names = pa.schema([pa.field(name, pa.null()) for name in columns])
         return layout.without(absent_columns(layout, names, self.file.path, check))
 
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         return column.cast(field.type)
-
-    def _unreadable(self, field: DataField, why: str) -> UnreadableColumn:
-        return UnreadableColumn(self.file.path, f"column {field.name}: {why}")
 
 
 def _schema_of(field: DataField) -> Any:

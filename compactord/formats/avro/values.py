@@ -11,6 +11,7 @@ import pyarrow as pa
 from compactord.formats.avro.schema import is_text_map, map_types, moment_unit
 from compactord.formats.layout import without_nulls
 from compactord.paimon.types import (
+    MOMENTS,
     ArrayType,
     AtomicType,
     DataField,
@@ -38,11 +39,8 @@ def column_of(
     match type_:
         case AtomicType(root=TypeRoot.DECIMAL):
             return _decimals(values, wanted)
-        case AtomicType(root=TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ):
-            stored = pa.timestamp(UNITS[moment_unit(type_)], wanted.tz)
-            return pa.array(values, pa.int64()).cast(stored).cast(wanted)
-        case AtomicType(root=TypeRoot.DATE | TypeRoot.TIME):
-            return pa.array(values, pa.int32()).cast(wanted)
+        case AtomicType(root=root) if root in MOMENTS or root in (TypeRoot.DATE, TypeRoot.TIME):
+            return of_numbers(pa.array(values, pa.int64()), type_, wanted)
         case AtomicType():
             return pa.array(values, wanted)
         case ArrayType(element=element):
@@ -60,6 +58,15 @@ def column_of(
             return pa.Array.from_buffers(wanted, len(values), [valid], children=inside_of)
         case VectorType():
             raise AssertionError("refused before")
+
+
+def of_numbers(numbers: pa.Array, type_: AtomicType, wanted: pa.DataType) -> pa.Array:
+    """Integers as a column of integers, moments, days or times."""
+    if type_.root in MOMENTS:
+        return numbers.cast(pa.timestamp(UNITS[moment_unit(type_)], wanted.tz)).cast(wanted)
+    if type_.root in (TypeRoot.DATE, TypeRoot.TIME):
+        numbers = numbers.cast(pa.int32())
+    return numbers.cast(wanted)
 
 
 def _field_of(values: Sequence[Any], field: DataField, wanted: pa.Field) -> pa.Array:

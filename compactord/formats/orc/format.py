@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import orc
 
-from compactord.errors import DataFileDamaged, SubcompactionError, UnreadableColumn
+from compactord.errors import SubcompactionError
 from compactord.formats.base import FileFormat, InputProfile, NumberedBatches, OpenFile, reading
 from compactord.formats.layout import (
     Layout,
@@ -112,7 +112,7 @@ class OrcFile(OpenFile):
                 if batch.num_rows:
                     yield row, self._converted(batch, layout, partition)
                     row += batch.num_rows
-            self._check_count(row)
+            self.require_rows(row)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[pa.NativeFile, pa.Schema]]:
@@ -123,12 +123,6 @@ class OrcFile(OpenFile):
                 stream.seek(0)
             yield stream, self._schema
 
-    def _check_count(self, rows: int) -> None:
-        if rows != self.file.row_count:
-            raise DataFileDamaged(
-                self.file.path, f"{rows} rows, {self.file.row_count} in the manifest"
-            )
-
     def _present(self, schema: pa.Schema, layout: Layout) -> Layout:
         """The layout of the columns that are read from the file. Raises as `absent_columns`."""
         absent = absent_columns(layout, schema, self.file.path, self._check_column)
@@ -136,13 +130,10 @@ class OrcFile(OpenFile):
 
     def _check_column(self, there: pa.Field, field: DataField, wanted: pa.Field) -> None:
         if not holds(field.type):
-            raise self._unreadable(field, f"{type_text(field.type)} is not read from ORC files")
+            raise self.unreadable(field, f"{type_text(field.type)} is not read from ORC files")
         if without_ids(there.type) != without_ids(stored_type(wanted.type)):
             text = f"the file has {there.type}, the table {type_text(field.type)}"
-            raise self._unreadable(field, text)
-
-    def _unreadable(self, field: DataField | pa.Field, why: str) -> UnreadableColumn:
-        return UnreadableColumn(self.file.path, f"column {field.name}: {why}")
+            raise self.unreadable(field, text)
 
     def _converted(
         self, batch: pa.RecordBatch, layout: Layout, partition: Mapping[str, pa.Array]
@@ -155,14 +146,14 @@ class OrcFile(OpenFile):
     def _usable(self, column: pa.Array, field: DataField) -> pa.Array:
         why = unusable_moment(column, written=False)
         if why is not None:
-            raise self._unreadable(field, why)
+            raise self.unreadable(field, why)
         return trimmed(column, field)
 
     def _cast(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:
             return column.cast(field.type)
         except pa.ArrowInvalid as error:
-            raise self._unreadable(field, f"a value does not fit its type ({error})") from error
+            raise self.unreadable(field, f"a value does not fit its type ({error})") from error
 
 
 def _profile(files: Sequence[OrcFile], layout: Layout) -> InputProfile:

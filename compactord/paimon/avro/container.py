@@ -125,6 +125,14 @@ class Block:
         return Block(self.count - beginning.count, self.data[len(beginning.data) :])
 
 
+def checked_block(count: int, data: bytes, path: str) -> Block:
+    """A block by its count and decompressed bytes. Raises `FormatError` if they do not fit."""
+    # A record takes at least a byte: a larger count is damage.
+    if count > len(data):
+        raise FormatError(path, f"a block of {len(data)} bytes claims {count} records")
+    return Block(count, data)
+
+
 @dataclass(frozen=True, slots=True)
 class Container:
     """A file whose frame has been checked. Blocks are decompressed on demand."""
@@ -140,11 +148,9 @@ class Container:
         """
         expansion = expansion or Expansion()
         for count, packed in self._blocks:
-            data = expansion.decompressed(self.codec, packed, self.path)
-            # A record of a manifest takes at least a byte: a larger count is damage.
-            if count > len(data):
-                raise FormatError(self.path, f"a block of {len(data)} bytes claims {count} records")
-            yield Block(count, data)
+            yield checked_block(
+                count, expansion.decompressed(self.codec, packed, self.path), self.path
+            )
 
     def encoded_records(self) -> Iterator[tuple[dict[str, Any], bytes]]:
         """Every record as fastavro decodes it, with its encoding. Raises `FormatError` for

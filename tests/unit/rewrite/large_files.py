@@ -14,14 +14,23 @@ import pyarrow as pa
 from compactord.formats.parquet import thrift
 from compactord.formats.parquet.copying import Location, decoded_locations, footer_of
 from compactord.formats.parquet.thrift import Chunk, File, Group, Kind, Meta, Statistics
-from compactord.model import InputFile, Subcompaction
+from compactord.model import (
+    ChangelogSpec,
+    FailureKind,
+    InputFile,
+    Subcompaction,
+    SubcompactionFailure,
+)
+from compactord.paimon.options.merge import ChangelogRule
 from compactord.paimon.types import DataField, file_schema
+from compactord.rewrite.subcompaction import run_subcompaction
 from tests.unit.formats.parquet.small_files import AS_WE_WRITE, assert_same_as_by_decoding
 from tests.unit.formats.parquet.stored_pages import bodies, with_footer
 from tests.unit.rewrite.builders import (
     KIND,
     SEQUENCE,
     fields,
+    files_left,
     input_file,
     merge_subcompaction,
     output_paths,
@@ -151,3 +160,19 @@ def locations(path: Path, name: str) -> list[Location]:
             end = start + chunk[Chunk.OFFSET_INDEX_LENGTH].value
             return decoded_locations(content[start:end])
     raise AssertionError(name)
+
+
+def with_changelog_of(found: Subcompaction) -> Subcompaction:
+    """The same, which also writes a changelog."""
+    write = replace(found.write, file_prefix="changelog-")
+    spec = ChangelogSpec(before_level=5, write=write, rule=ChangelogRule(compared=None))
+    return replace(found, source=replace(found.source, changelog=spec))
+
+
+def assert_refused(subcompaction: Subcompaction, message: str) -> None:
+    """It fails for good with this message, and leaves no file behind."""
+    outcome = run_subcompaction(subcompaction)
+    assert isinstance(outcome, SubcompactionFailure)
+    assert outcome.kind is FailureKind.POISON
+    assert message in outcome.message
+    assert files_left(subcompaction) == []

@@ -14,18 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.model import (
-    ChangelogSpec,
-    FailureKind,
     InputFile,
     KeyRange,
     Subcompaction,
-    SubcompactionFailure,
 )
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.options.merge import ChangelogRule, ColumnRule, MergeRules
+from compactord.paimon.options.merge import ColumnRule, MergeRules
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.types import DataField, parse_type
-from compactord.rewrite.subcompaction import rewrite, run_subcompaction
+from compactord.rewrite.subcompaction import rewrite
 from tests.unit.formats.parquet.small_files import (
     assert_same_as_by_decoding,
     decoding,
@@ -40,7 +37,6 @@ from tests.unit.formats.parquet.stored_pages import (
 from tests.unit.rewrite.builders import (
     KIND,
     SEQUENCE,
-    files_left,
     output_paths,
     with_groups_of,
     without_rows,
@@ -49,12 +45,14 @@ from tests.unit.rewrite.large_files import (
     COLUMNS,
     PAGES,
     N,
+    assert_refused,
     claiming,
     large,
     merge,
     number,
     run,
     small,
+    with_changelog_of,
 )
 
 
@@ -214,10 +212,7 @@ def with_source(**how: Any) -> Made:
 
 
 def with_changelog(folder: Path) -> Subcompaction:
-    found = of()(folder)
-    write = replace(found.write, file_prefix="changelog-")
-    told = ChangelogSpec(before_level=5, write=write, rule=ChangelogRule(compared=None))
-    return replace(found, source=replace(found.source, changelog=told))
+    return with_changelog_of(of()(folder))
 
 
 def with_older_schema(folder: Path) -> Subcompaction:
@@ -356,9 +351,4 @@ DAMAGED: dict[str, tuple[Made, str]] = {
 @pytest.mark.parametrize("what", DAMAGED)
 def test_what_is_not_as_declared_is_refused(tmp_path, what):
     made, message = DAMAGED[what]
-    subcompaction = made(tmp_path)
-    outcome = run_subcompaction(subcompaction)
-    assert isinstance(outcome, SubcompactionFailure)
-    assert outcome.kind is FailureKind.POISON
-    assert message in outcome.message
-    assert files_left(subcompaction) == []
+    assert_refused(made(tmp_path), message)

@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from compactord.model import (
-    ChangelogSpec,
     InputFile,
     KeyRange,
     Subcompaction,
 )
 from compactord.paimon.binary_row import encode_row
-from compactord.paimon.options.merge import ChangelogRule, ColumnRule, MergeRules
+from compactord.paimon.options.merge import ColumnRule, MergeRules
 from compactord.paimon.options.table_options import RecordExpire
 from compactord.paimon.types import DataField, file_schema, from_parts, parse_type
 from compactord.storage.local import LocalStorage
@@ -52,6 +51,7 @@ from tests.unit.rewrite.large_files import (
     merge,
     run,
     small,
+    with_changelog_of,
 )
 
 # --- where the small run is -----------------------------------------------------------------------
@@ -457,10 +457,7 @@ def with_source(**how: Any) -> Made:
 
 
 def with_changelog(folder: Path) -> Subcompaction:
-    found = of()(folder)
-    write = replace(found.write, file_prefix="changelog-")
-    spec = ChangelogSpec(before_level=5, write=write, rule=ChangelogRule(compared=None))
-    return replace(found, source=replace(found.source, changelog=spec))
+    return with_changelog_of(of()(folder))
 
 
 def with_nested_column(folder: Path) -> Subcompaction:
