@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from compactord.cli.amounts import amount_of
 from compactord.cli.catalog_arguments import catalog_keys, pairs
+from compactord.cli.names import unknown_choice
 from compactord.cli.registries import registries_of
 from compactord.config.load import LoadedConfig
 from compactord.config.model import ServiceConfig
@@ -51,7 +52,7 @@ def strategy_of(args: argparse.Namespace) -> Strategy:
     try:
         return Strategy(args.strategy)
     except ValueError:
-        raise UsageError(f"--strategy {args.strategy}: unknown; it is one of minor, full") from None
+        raise unknown_choice("--strategy", args.strategy, [each.value for each in Strategy]) from None
 
 
 def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:
@@ -79,7 +80,7 @@ def pick_of(args: argparse.Namespace) -> PickRule | None:
     try:
         return None if args.pick is None else PickRule(args.pick)
     except ValueError:
-        raise UsageError(f"--pick {args.pick}: unknown; it is one of 2.0, 2.1") from None
+        raise unknown_choice("--pick", args.pick, [each.value for each in PickRule]) from None
 
 
 def warehouse_config(args: argparse.Namespace, known: ConfigRegistries = OWN) -> LoadedConfig:

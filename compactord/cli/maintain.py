@@ -15,6 +15,7 @@ from compactord.catalog.access import TableAccess
 from compactord.cli.amounts import amount_of, check_amounts
 from compactord.cli.compact import progress_reporter
 from compactord.cli.maintenance import MaintenanceRun, Work, in_turn, of_choice, offered, result_of
+from compactord.cli.names import unknown_choice
 from compactord.cli.registries import registries_of
 from compactord.cli.running import stop_on_signals
 from compactord.cli.select import Result, SelectedTable, choose, note_if_unmanaged, over_tables
@@ -212,7 +213,7 @@ def maintain(args: argparse.Namespace, clock: Clock | None = None) -> int:
     works = choices(registries_of(args).maintenance(Recovery()))
     for name in args.only:
         if name not in works:
-            raise UsageError(f"--only {name}: unknown; it is one of {', '.join(works)}")
+            raise unknown_choice("--only", name, list(works))
     names = [name for name, (_, is_usual) in works.items() if is_usual]
     asked = {name: works[name][0] for name in works if name in (args.only or names)}
     return _over(args, "it is maintained", partial(_of_kinds, asked), clock)

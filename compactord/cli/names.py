@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from compactord.errors import UsageError
 from compactord.text import did_you_mean, did_you_mean_table
@@ -28,6 +28,13 @@ def suggestion(args: argparse.Namespace, known: Collection[tuple[str, str]]) -> 
     if args.database is not None:
         return did_you_mean(args.database, {database for database, _ in known})
     return did_you_mean_table(args.table or args.tables or "", sorted(name for _, name in known))
+
+
+def unknown_choice(flag: str, value: str, known: Sequence[str]) -> UsageError:
+    """The error for a value of a flag that only the command itself can check."""
+    expected = ", ".join(known)
+    hint = did_you_mean(value, known)
+    return UsageError(f"{flag} {value}: unknown; it is one of {expected}{hint}")
 
 
 def table_test(args: argparse.Namespace) -> Callable[[str, str], bool]:

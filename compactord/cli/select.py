@@ -22,7 +22,13 @@ from compactord.catalog.access import TableAccess
 from compactord.catalog.base import Catalog
 from compactord.cli.argument_values import overrides_of, warehouse_config
 from compactord.cli.catalog_arguments import refuse_catalog_arguments
-from compactord.cli.names import pattern_of, suggestion, table_test, with_catalog_of_table
+from compactord.cli.names import (
+    pattern_of,
+    suggestion,
+    table_test,
+    unknown_choice,
+    with_catalog_of_table,
+)
 from compactord.cli.registries import Registries, registries_of
 from compactord.cli.running import (
     FAILED,
@@ -195,7 +201,7 @@ def catalog_names(args: argparse.Namespace, loaded: LoadedConfig, *, is_single: 
     names = list(configured)
     if args.catalog is not None:
         if args.catalog not in configured:
-            raise UsageError(f"--catalog {args.catalog}: expected one of {', '.join(names)}")
+            raise unknown_choice("--catalog", args.catalog, names)
         names = [args.catalog]
     if is_single and len(names) > 1:
         catalog, *others = args.table.split(".", 2)

@@ -56,6 +56,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     ("arguments", "expected"),
     [
         (["--table", "d.t", "--option", "num-sorted-run.compaction-triger=3"], "did you mean"),
+        (["--table", "d.t", "--strategy", "ful"], "it is one of minor, full; did you mean full?"),
         (["--table", "d.t", "--option", "num-levels=many"], "whole number"),
         (["--table", "d.t", "--option", "num-levels=1"], "num-levels"),
         (["--table", "d.t", "--strategy", "huge"], "minor, full"),

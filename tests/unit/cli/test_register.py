@@ -106,7 +106,7 @@ def test_tables_of_java_are_used_and_rows_of_others_stay(
         (["--warehouse", "WH"], "give --metastore jdbc"),
         (["--config", "FILE"], "give one of these catalogs by --catalog: a, b"),
         (["--config", "FILE", "--catalog", "files"], "give --metastore jdbc"),
-        (["--config", "FILE", "--catalog", "x"], "expected one of files, a, b"),
+        (["--config", "FILE", "--catalog", "x"], "it is one of files, a, b"),
     ],
 )
 def test_there_must_be_one_jdbc_catalog(

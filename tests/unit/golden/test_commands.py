@@ -139,7 +139,7 @@ _OF_FILES = {
     "maintain-held": _Case(f"maintain {_LOST}", 3),
     "maintain-held-dry": _Case(f"maintain {_LOST} --dry-run"),
     "maintain-several": _Case("maintain --all --config CONFIG --dry-run", 4),
-    "maintain-unknown": _Case(f"maintain {_DONE} --only y", 2),
+    "maintain-unknown": _Case(f"maintain {_DONE} --only snapshot", 2),
     "plan-orphans": _Case("plan --warehouse WH --table d.done", later=plan),
     "verify": _Case("verify --warehouse WH --table d.due --pages all"),
     "verify-tag": _Case(f"verify {_DONE} --tag old --footers 0"),
