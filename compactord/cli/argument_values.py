@@ -52,7 +52,8 @@ def strategy_of(args: argparse.Namespace) -> Strategy:
     try:
         return Strategy(args.strategy)
     except ValueError:
-        raise unknown_choice("--strategy", args.strategy, [each.value for each in Strategy]) from None
+        known = [each.value for each in Strategy]
+        raise unknown_choice("--strategy", args.strategy, known) from None
 
 
 def overrides_of(args: argparse.Namespace) -> Mapping[str, str]:

@@ -130,7 +130,7 @@ def test_what_fails_does_not_keep_the_others_from_their_turn(
     ("arguments", "expected"),
     [
         (["--warehouse", "WH", "--table", "sales.busy", "--catalog", "lake"], "need --config"),
-        (["--config", "FILE", "--all", "--catalog", "lak"], "it is one of lake; did you mean lake?"),
+        (["--config", "FILE", "--all", "--catalog", "lak"], "one of lake; did you mean lake?"),
         (["--config", "FILE", "--tables", "("], "expected a regular expression"),
         (["--config", "FILE", "--tables", "none.*"], "--tables none.* matches no table"),
         (["--config", "FILE", "--database", "none"], "database none matches no table"),
