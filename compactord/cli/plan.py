@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from compactord.catalog.access import TableAccess
 from compactord.cli.argument_values import check_overrides, engine_config, partitions_of
 from compactord.cli.compact import check_arguments, request_of
 from compactord.cli.select import (
@@ -23,6 +24,7 @@ from compactord.errors import CompactordError, UsageError
 from compactord.maintenance.orphan_search import Orphan, find_orphans
 from compactord.maintenance.orphans import orphans_json, orphans_text, owner_rule
 from compactord.paimon.data_file import BucketId
+from compactord.scheduler.halts import halt_of_hold
 from compactord.state.table_state import TableState
 from compactord.table import report
 from compactord.table.opening import (
@@ -41,6 +43,7 @@ from compactord.table.planning import (
     remember_rewrites,
     with_waiting_rows,
 )
+from compactord.verify.holds import stored_hold
 
 
 def plan(args: argparse.Namespace, clock: Clock | None = None) -> int:
@@ -88,7 +91,7 @@ def _planned(
     absent = PartitionTest(table, request.partitions).absent(live)
     notes += [report.absent_text(partition) for partition in absent]
     orphans, trouble = _orphans(table, clock, grace_ms)
-    notes += trouble
+    notes += [*trouble, *_hold_notes(access)]
     lines = [report.compaction_text(table, compaction) for compaction in compactions]
     if not choice.is_single:
         lines = [f"{choice.shown_name(target)}: {line}" for line in lines]
@@ -109,6 +112,15 @@ def _planned(
         "warnings": list(table.warnings),
     }
     return Result(lines=lines, found=found)
+
+
+def _hold_notes(access: TableAccess) -> Sequence[str]:
+    """The stored hold in the words of `why`, if there is one. Raises `StorageError`."""
+    hold = stored_hold(access.storage, access.ref.location)
+    if hold is None:
+        return ()
+    halt = halt_of_hold(hold, hold.since_ms)
+    return (f"halted: {halt.message}. What to do: {halt.action}",)
 
 
 def _orphans(
@@ -154,7 +166,7 @@ def _inspected(args: argparse.Namespace, target: SelectedTable, clock: Clock) ->
     shapes = report.bucket_shapes(table, state, wanted=is_wanted, worst=args.worst)
     absent = wanted.absent(bucket.partition for bucket in state.files.bucket_ids())
     lines = list(report.inspect_text(table, state, shapes, reasons))
-    damaged = list(report.damage_notes(table, state, shapes))
+    damaged = [*_hold_notes(access), *report.damage_notes(table, state, shapes)]
     lines += [f"note: {text}" for text in damaged]
     lines += [f"note: {report.absent_text(partition)}" for partition in absent]
     total = sum(wanted(bucket.partition) for bucket in state.files.bucket_ids())

@@ -682,10 +682,17 @@ def test_no_command_deletes_while_a_live_file_is_missing_unless_it_is_forced(
         assert part in text
     held = digest(tmp_path)
     hold = f"d.db/t/{HOLD_FILE}"
-    for tells, code in ((("tables",), 3), (("why", "d.t"), 0)):
+    named = ("--table", "d.t")
+    for tells, code in (
+        (("tables",), 3),
+        (("why", "d.t"), 0),
+        (("plan", *named), 0),
+        (("inspect", *named), 0),
+    ):
         text = said(capsys, *tells, "--warehouse", str(tmp_path), code=code)
         assert "halted" in text
         assert "the newest version without it is snapshot 6" in text
+        assert "What to do: Restore the file; or stop the table's writers" in text
     assert {name: found for name, found in held.items() if name != hold} == before
     assert hold in held
     found = answered(capsys, *table, code=3)
