@@ -104,12 +104,12 @@ def _row(table: TableView, now_ms: int) -> dict[str, Any]:
 def listed_by_service(args: argparse.Namespace) -> tuple[list[_Listed], dict[str, str]]:
     """The tables of the service at `--url` that the arguments select, and its unlisted catalogs.
 
-    Raises `UsageError` if none answers there, `TableNotFound` if it has none of them.
+    Raises `NoAnswer` if none answers there, `TableNotFound` if it has none of them.
     """
     source = _source(args)
     view = _view(args, source)
     tables = _chosen(args, view)
-    catalogs = decode(ServiceView, _get(source, "/v1/status")).catalogs
+    catalogs = decode(ServiceView, source.get("/v1/status")).catalogs
     names = {*(each.name for each in catalogs), *(table.name.catalog for table in tables)}
     has_several = len(names) > 1
     listed = [
@@ -138,7 +138,7 @@ def why_by_service(args: argparse.Namespace) -> int:
             "give one of them by --catalog"
         )
     path = "/".join(quote(part, safe="") for part in table.name)
-    detail = decode(TableDetail, _get(source, f"/v1/tables/{path}"))
+    detail = decode(TableDetail, source.get(f"/v1/tables/{path}"))
     detail = replace(detail, view=table, buckets=detail.buckets[: args.worst])
     known = {"quarantined": plain(table.quarantined), "bucket_count": detail.bucket_count}
     found = _why_json(detail, view.now_ms, known, _BUCKET_FIELDS)
@@ -158,18 +158,11 @@ def _source(args: argparse.Namespace) -> DaemonSource:
     return DaemonSource(args.url)
 
 
-def _get(source: DaemonSource, path: str) -> Mapping[str, Any]:
-    try:
-        return source.get(path)
-    except NoAnswer as error:
-        raise UsageError(str(error)) from error
-
-
 def _view(args: argparse.Namespace, source: DaemonSource) -> ServiceView:
     """The service's tables, and when it saw them so."""
-    found = _get(source, "/v1/tables")
+    found = source.get("/v1/tables")
     if "tables" not in found:
-        raise UsageError(f"what answers at {args.url} is not compactord")
+        raise NoAnswer(f"what answers at {args.url} is not compactord")
     return decode(ServiceView, found)
 
 

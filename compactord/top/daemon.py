@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from compactord.errors import UsageError
+from compactord.errors import CompactordError, UsageError
 from compactord.service.codec import decode
 from compactord.service.view import ServiceView
 
@@ -19,7 +19,7 @@ _TIMEOUT_S = 5
 _ANSWER_BYTES_MAX = 64 << 20
 
 
-class NoAnswer(Exception):
+class NoAnswer(CompactordError):
     """The status could not be read this time; the text has the reason."""
 
 
@@ -54,10 +54,9 @@ class DaemonSource:
             with error:
                 raise NoAnswer(_refusal(self.name, path, error.code)) from error
         except urllib.error.URLError as error:
-            raise NoAnswer(f"no daemon answers at {self.name}: {error.reason}") from error
+            raise NoAnswer(_silence(self.name, error.reason)) from error
         except (OSError, http.client.HTTPException, UnicodeError) as error:
-            why = str(error) or type(error).__name__
-            raise NoAnswer(f"no daemon answers at {self.name}: {why}") from error
+            raise NoAnswer(_silence(self.name, str(error) or type(error).__name__)) from error
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
@@ -88,6 +87,10 @@ def _is_this_machine(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def _silence(url: str, why: object) -> str:
+    return f"no daemon answers at {url}: {why} (start `compactord serve` there, or correct --url)"
 
 
 def _refusal(url: str, path: str, code: int) -> str:

@@ -18,7 +18,6 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from compactord.errors import UsageError
 from compactord.service.view import ServiceView
 from compactord.top.daemon import NoAnswer
 from compactord.top.frame import frame
@@ -42,7 +41,7 @@ def run(
     """Show the status until `stop`, `q` on a terminal, or after one frame (`once`).
 
     With `as_json` a frame is one line of JSON, without a live display. Raises
-    `UsageError` if the first poll fails; later frames show the error until a poll succeeds.
+    `NoAnswer` if the first poll fails; later frames show the error until a poll succeeds.
     """
     stream = stream or sys.stdout
     console = console_on(stream, width)
@@ -52,10 +51,10 @@ def run(
     try:
         with waiting:
             watch = _Watch(source, source.view())
-    except NoAnswer as error:
+    except NoAnswer:
         if stop.is_set():
             return
-        raise UsageError(str(error)) from error
+        raise
     # A live display needs a terminal that can move its cursor.
     if not (is_quiet or once or console.is_dumb_terminal):
         _show_live(watch, console, interval_s=interval_s, stop=stop)

@@ -417,7 +417,7 @@ def test_frames_go_on_with_rates_through_a_daemon_that_goes_away() -> None:
 
 def test_nothing_to_look_at_from_the_start_is_an_error() -> None:
     source = Statuses(NoAnswer("no daemon answers"))
-    with pytest.raises(UsageError, match="no daemon answers"):
+    with pytest.raises(NoAnswer, match="no daemon answers"):
         run(source, interval_s=1, once=False, stop=threading.Event(), stream=io.StringIO())
 
 
