@@ -167,8 +167,8 @@ _OF_SERVICE = {
     "url-status": _Case("status --url URL", 11),
     "url-status-nagios": _Case("status --url URL --nagios", 2),
     "url-status-no-service": _Case("status --url URL/runbooks", 12),
-    "url-no-service": _Case("tables --url URL/runbooks", 2),
-    "url-top-no-service": _Case("top --url URL/runbooks --once", 2),
+    "url-no-service": _Case("tables --url URL/runbooks", 3),
+    "url-top-no-service": _Case("top --url URL/runbooks --once", 3),
 }
 _CASES = {**_OF_LAKE, **_OF_FILES, **_OF_SERVICE}
 # What is checked of the machine differs between machines: what was found, and what to do.
